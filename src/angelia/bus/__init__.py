@@ -1,0 +1,1 @@
+"""Verbs: what the product does. Knows no database and no wire."""

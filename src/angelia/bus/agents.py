@@ -1,0 +1,129 @@
+"""Names: making them known, keying them, rotating and revoking their tokens, and forgetting them.
+
+What must stay true: keying a name keeps its mail, and from then on only its own token speaks for it. The old token and
+the new one overlap while one is rotated. A token is shown once and kept as its hash.
+"""
+
+import base64
+from dataclasses import dataclass, replace
+
+from angelia.bus.caller import Caller, Rank
+from angelia.bus.core import Bus
+from angelia.bus.directory import digest_of
+from angelia.bus.ports import Tx
+from angelia.model.address import RESERVED, check_handle
+from angelia.model.agent import Agent, Token
+from angelia.model.errors import BadName, BadRequest, NotAllowed, NotFound, TooLarge
+
+OVERLAP_SECONDS = 300  # an old token still works for so long after a rotation: time to restart what uses it
+TITLE_LENGTH = 120
+DESCRIPTION_LENGTH = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """How one agent stands: ``online`` with a live stream; what waits for it and since when."""
+
+    agent: Agent
+    online: bool
+    queued: int
+    oldest_unread_at: int | None
+
+
+async def put_agent(bus: Bus, caller: Caller, name: str, title: str | None, description: str | None) -> Agent:
+    """Make a name known, or edit it. An agent may edit its own; the rest is admin's."""
+    check_handle(name)
+    if name.lower() in RESERVED:
+        raise BadName(f"'{name}' is reserved.")
+    if title is not None and len(title) > TITLE_LENGTH:
+        raise TooLarge(f"A title has at most {TITLE_LENGTH} characters.", limit=TITLE_LENGTH)
+    if description is not None and len(description) > DESCRIPTION_LENGTH:
+        raise TooLarge(f"A description has at most {DESCRIPTION_LENGTH} characters.", limit=DESCRIPTION_LENGTH)
+    own_only(caller, name)
+
+    def unit(tx: Tx) -> Agent:
+        now = bus.clock.now()
+        old = bus.directory.find(name.lower()) or Agent(handle=name, created_at=now, seen_at=now)
+        agent = replace(
+            old,
+            title=old.title if title is None else title,
+            description=old.description if description is None else description,
+            member=True,
+        )
+        bus.directory.put(tx, agent)
+        return agent
+
+    return await bus.store.write(unit)
+
+
+async def remove_agent(bus: Bus, name: str) -> None:
+    """Forget a name and its tokens. Mail that waits for it stays until its time to live; the seed's two names stay."""
+    agent = bus.directory.find(check_handle(name).lower())
+    if agent is None:
+        raise NotFound(f"Nobody here is called '{name}'. Nothing was changed.")
+    await bus.store.write(lambda tx: bus.directory.remove(tx, agent.mailbox))
+
+
+async def make_token(bus: Bus, caller: Caller, name: str) -> tuple[str, Token]:
+    """Key a name, or rotate its token: the new token (shown this once) and its record.
+
+    Older tokens work on for ``OVERLAP_SECONDS``. Keying an open name is admin's; an agent may rotate its own.
+    """
+    check_handle(name)
+    if name.lower() in RESERVED:
+        raise BadName(f"'{name}' is reserved and cannot be keyed.")
+    own_only(caller, name)
+    secret = base64.urlsafe_b64encode(bus.ids.secret()).rstrip(b"=").decode()
+
+    def unit(tx: Tx) -> Token:
+        now = bus.clock.now()
+        agent = bus.directory.find(name.lower()) or Agent(handle=name, created_at=now, seen_at=now)
+        bus.directory.put(tx, replace(agent, keyed=True, member=True))
+        for old in bus.directory.tokens_of(agent.mailbox):
+            if old.ends_at is None:
+                bus.directory.put_token(tx, replace(old, ends_at=now + OVERLAP_SECONDS * 1000))
+            elif old.ends_at <= now:
+                bus.directory.remove_token(tx, old)
+        token = Token(id=bus.ids.message_id()[:16], mailbox=agent.mailbox, digest=digest_of(secret), created_at=now)
+        bus.directory.put_token(tx, token)
+        return token
+
+    token = await bus.store.write(unit)
+    return secret, token
+
+
+async def revoke_token(bus: Bus, caller: Caller, name: str, token_id: str) -> None:
+    """Make a token worthless at once; its open streams end. The name stays keyed."""
+    own_only(caller, name)
+    token = next((t for t in bus.directory.tokens_of(name.lower()) if t.id == token_id), None)
+    if token is None:
+        raise NotFound(f"{name} has no token '{token_id[:40]}'. Nothing was changed.")
+    await bus.store.write(lambda tx: bus.directory.remove_token(tx, token))
+    if not bus.directory.tokens_of(name.lower()):
+        for stream in bus.streams.of(name.lower()):
+            stream.end("bye")
+
+
+def own_only(caller: Caller, name: str) -> None:
+    """An agent acts on its own name only."""
+    if caller.rank is Rank.AGENT and caller.mailbox != name.lower():
+        raise NotAllowed(f"The token belongs to {caller.name}; only an admin may do this for '{name}'.")
+    if caller.rank is Rank.LINK:
+        raise BadRequest("A link has no names of its own here.")
+
+
+async def roster(bus: Bus, only: str | None = None) -> list[Presence]:
+    """All known agents (or the one of mailbox ``only``) and how they stand, by name."""
+    agents = [bus.directory.find(only)] if only else sorted(bus.directory.agents.values(), key=lambda a: a.mailbox)
+    found = [agent for agent in agents if agent is not None]
+    waiting = [agent.mailbox for agent in found if bus.store.load(agent.mailbox).open]
+    oldest = await bus.store.read(lambda view: {box: view.oldest_unread(box) for box in waiting}) if waiting else {}
+    return [
+        Presence(
+            agent,
+            online=bus.streams.own(agent.mailbox) is not None,
+            queued=bus.store.load(agent.mailbox).queued,
+            oldest_unread_at=oldest.get(agent.mailbox),
+        )
+        for agent in found
+    ]

@@ -1,0 +1,85 @@
+"""Telling those who want to know that an agent is connected: the seed's ``subscriber_connected``.
+
+What must stay true: ``hermes`` and ``openclaw`` tell each other; beyond these two only agents that have exchanged mail
+directly are told, so that thousands of strangers that come and go cause nothing. A break shorter than 30 s is a
+reconnect, not news. On a live stream the notice is not stored; else it is one row, replaced by the next, gone after an
+hour, never answered.
+"""
+
+import json
+from collections.abc import Callable
+
+from angelia.bus.core import Bus
+from angelia.bus.place import place
+from angelia.bus.ports import Tx
+from angelia.bus.streams import Stream
+from angelia.model.address import PERSON, PRESENCE, SEED_AGENTS, parse
+from angelia.model.envelope import Envelope, Intent, Kind, fingerprint
+
+CONNECTED = "subscriber_connected"
+MOST_TOLD = 64
+
+
+def connected(bus: Bus, stream: Stream) -> None:
+    """A stream became its agent's own; tell the others when that is news. On the event loop, after the commit."""
+    if bus.presence.came_back(stream.mailbox, bus.clock.monotonic(), bus.limits.presence_gap_seconds):
+        bus.submit(lambda tx: _tell(bus, tx, stream))
+
+
+def disconnected(bus: Bus, stream: Stream) -> None:
+    """An agent's own stream ended and no other took over."""
+    bus.presence.left(stream.mailbox, bus.clock.monotonic())
+
+
+def _tell(bus: Bus, tx: Tx, stream: Stream) -> None:
+    others = {name for name in SEED_AGENTS if stream.mailbox in SEED_AGENTS}
+    others.update(tx.contacts(stream.mailbox, MOST_TOLD))
+    others -= {stream.mailbox, PERSON}
+    text = f"{stream.name} is connected: messages reach it in real time now"
+    payload = {"type": CONNECTED, "text": text, "agent": stream.name}
+    for other in sorted(others):
+        live = bus.streams.attached.get(other)
+        if live is not None and live.ended is None:
+            meta = {"from": PRESENCE, "type": CONNECTED, "kind": Kind.NOTICE.value}
+            tx.then(_show(live, json.dumps({**payload, "_meta": meta}, ensure_ascii=False).encode()))
+        elif bus.directory.find(other) is not None:
+            _store(bus, tx, other, stream, json.dumps(payload, ensure_ascii=False).encode())
+
+
+def _show(live: Stream, data: bytes) -> Callable[[], None]:
+    def effect() -> None:
+        live.transient.append(data)
+        live.wake()
+
+    return effect
+
+
+def _store(bus: Bus, tx: Tx, other: str, stream: Stream, body: bytes) -> None:
+    key = f"{stream.mailbox} at {other}"
+    if (older := tx.by_key(PRESENCE, key)) is not None:
+        tx.remove(tx.deliveries(older.id))
+    now = bus.clock.now()
+    message_id = bus.ids.message_id()
+    to = bus.directory.name_of(other)
+    place(
+        bus,
+        tx,
+        Envelope(
+            id=message_id,
+            sender=PRESENCE,
+            to=to,
+            intent=Intent.ACK,
+            kind=Kind.NOTICE,
+            text=None,
+            body=body,
+            flat=True,
+            thread=message_id,
+            chain=message_id,
+            created_at=now,
+            expires_at=now + bus.limits.presence_ttl_seconds * 1000,
+            verified=True,
+            key=key,
+            fingerprint=fingerprint(PRESENCE, to, Intent.ACK, Kind.NOTICE, None, body, None, None),
+        ),
+        [parse(to)],
+    )

@@ -1,0 +1,85 @@
+"""The bus: what all verbs share. Verbs are plain functions in the files beside this one that take it first.
+
+What must stay true: everything here that is not on disk may be lost at any instant without losing a message. Units of
+work (``store.write``) run on the store's thread; they read ``streams.attached`` and ``asks`` there, and change the
+loop's own things only through ``tx.then``.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from angelia.bus.asks import Asks
+from angelia.bus.autos import Autos
+from angelia.bus.caller import Caller, act_as
+from angelia.bus.directory import Directory
+from angelia.bus.leases import LeaseBook
+from angelia.bus.ports import Clock, Ids, Store, Tx
+from angelia.bus.presence import Presence
+from angelia.bus.signals import Signals
+from angelia.bus.streams import Streams
+from angelia.bus.timers import Timers
+from angelia.model.errors import Stopping
+from angelia.model.limits import Limits
+
+log = logging.getLogger("angelia.bus")
+
+
+@dataclass(slots=True)
+class Bus:
+    """One running bus over one store."""
+
+    store: Store
+    clock: Clock
+    ids: Ids
+    limits: Limits
+    directory: Directory = field(default_factory=Directory)
+    signals: Signals = field(default_factory=Signals)
+    leases: LeaseBook = field(default_factory=LeaseBook)
+    streams: Streams = field(default_factory=Streams)
+    asks: Asks = field(default_factory=Asks)
+    autos: Autos = field(default_factory=Autos)
+    presence: Presence = field(default_factory=Presence)
+    timers: Timers = field(default_factory=Timers)
+    stopping: bool = False
+
+    def check_running(self) -> None:
+        """Raise ``Stopping`` once the hub goes down."""
+        if self.stopping:
+            raise Stopping("The hub is stopping; nothing was stored. Ask again when it is back.")
+
+    def identify(self, caller: Caller, name: str | None, what: str = "from") -> tuple[str, bool]:
+        """The name, as registered, that ``caller`` acts as, and whether it is proved; raises as ``act_as`` does."""
+        name, proved = act_as(caller, name, keyed=self.directory.is_keyed(name), what=what)
+        agent = self.directory.find(name.lower())
+        return (agent.handle if agent else name), proved
+
+    def wake(self, mailbox: str) -> None:
+        """Something can be taken from this mailbox: say so to whoever waits on it."""
+        self.streams.wake(mailbox)
+        self.signals.wake(mailbox)
+
+    def submit(self, unit: Callable[[Tx], object], *, lazy: bool = False) -> None:
+        """Queue a unit of the hub's own that nobody awaits; a failure is logged (the sweep finds what it left)."""
+        self.store.write(unit, lazy=lazy, essential=True).add_done_callback(_log_failure)
+
+
+def _log_failure(future: "asyncio.Future[object]") -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        log.warning("a unit of the hub's own failed: %s", error)
+
+
+async def open_bus(store: Store, clock: Clock, ids: Ids, limits: Limits) -> Bus:
+    """A bus over ``store``, with the names it knows read in. Run ``timekeeper.keep_time`` beside it."""
+    bus = Bus(store=store, clock=clock, ids=ids, limits=limits)
+    await bus.directory.open(store, clock.now())
+    return bus
+
+
+async def close_bus(bus: Bus) -> None:
+    """Stop taking mail, let every stream say goodbye, and commit what is queued. The store is closed by its owner."""
+    bus.stopping = True
+    bus.streams.end_all("bye")
+    bus.signals.wake_all()
+    bus.timers.poke()

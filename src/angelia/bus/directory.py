@@ -1,0 +1,140 @@
+"""Who is known here: the names of this hub and their tokens, in memory, written through to the store.
+
+What must stay true: no name becomes known by being written *to*; a name is learnt in the commit of the call that made
+it known; the memory changes only after that commit. Presence never touches mail.
+"""
+
+import hashlib
+from dataclasses import replace
+from difflib import get_close_matches
+
+from angelia.bus.ports import Store, Tx
+from angelia.model.address import PERSON, RESERVED, SEED_AGENTS
+from angelia.model.agent import Agent, Token
+from angelia.model.errors import RateLimited, UnknownAgent
+
+SEEN_STEP_MS = 3_600_000  # how stale ``seen_at`` on disk may be: it serves only to forget after 30 days
+
+
+class Directory:
+    """The agents and tokens of this hub. Reads are look-ups; writes happen inside a unit."""
+
+    def __init__(self) -> None:
+        self.agents: dict[str, Agent] = {}
+        self._tokens: dict[bytes, Token] = {}
+        self._members: tuple[str, ...] | None = None
+
+    async def open(self, store: Store, now: int) -> None:
+        """Read everything in, and add the two names that are known from the start."""
+        agents, tokens = await store.read(lambda view: (view.agents(), view.tokens()))
+        self.agents = {agent.mailbox: agent for agent in agents}
+        self._tokens = {token.digest: token for token in tokens}
+        missing = [name for name in SEED_AGENTS if name not in self.agents]
+        if missing:
+
+            def unit(tx: Tx) -> None:
+                for name in missing:
+                    self.learn(tx, name, now, member=True, most=None)
+
+            await store.write(unit)
+
+    def find(self, mailbox: str) -> Agent | None:
+        """The agent of a mailbox key, or None."""
+        return self.agents.get(mailbox)
+
+    def is_keyed(self, name: str | None) -> bool:
+        """True where the name takes a token."""
+        agent = self.agents.get(name.lower()) if name else None
+        return agent is not None and agent.keyed
+
+    def name_of(self, mailbox: str) -> str:
+        """The name as registered (the mailbox key where it is not known)."""
+        agent = self.agents.get(mailbox)
+        return agent.handle if agent else mailbox
+
+    def require(self, name: str) -> str:
+        """The name as registered, for a local handle that mail can be sent to; else ``UnknownAgent``."""
+        mailbox = name.lower()
+        if mailbox == PERSON:
+            return PERSON
+        agent = self.agents.get(mailbox)
+        if agent is not None:
+            return agent.handle
+        close = get_close_matches(mailbox, [*self.agents, PERSON], n=3, cutoff=0.6)
+        hint = f" Did you mean {', '.join(close)}?" if close else ""
+        raise UnknownAgent(f"Nobody here is called '{name}'.{hint} Nothing was stored.", suggestions=close)
+
+    def members(self) -> tuple[str, ...]:
+        """The mailboxes that get what is sent to ``*``."""
+        if self._members is None:
+            self._members = tuple(sorted(box for box, agent in self.agents.items() if agent.member))
+        return self._members
+
+    def token_agent(self, digest: bytes, now: int) -> str | None:
+        """The handle that a token with this digest proves, or None."""
+        token = self._tokens.get(digest)
+        if token is None or (token.ends_at is not None and token.ends_at <= now):
+            return None
+        agent = self.agents.get(token.mailbox)
+        return agent.handle if agent and agent.keyed else None
+
+    def tokens_of(self, mailbox: str) -> list[Token]:
+        """The tokens of one name."""
+        return [token for token in self._tokens.values() if token.mailbox == mailbox]
+
+    def learn(self, tx: Tx, name: str, now: int, *, member: bool, most: int | None) -> None:
+        """Make ``name`` known inside this unit; ``member`` also puts it among those whom ``*`` reaches.
+
+        Raises ``RateLimited`` when ``most`` names are known already.
+        """
+        mailbox = name.lower()
+        if mailbox in RESERVED:
+            return
+        agent = self.agents.get(mailbox)
+        if agent is None:
+            if most is not None and len(self.agents) >= most:
+                raise RateLimited(f"{most} names are known here; '{name}' is not one of them.", limit=most)
+            agent = Agent(handle=name, member=member, created_at=now, seen_at=now)
+        elif (member and not agent.member) or now - agent.seen_at >= SEEN_STEP_MS:
+            agent = replace(agent, member=agent.member or member, seen_at=now)
+        else:
+            return
+        self.put(tx, agent)
+
+    def put(self, tx: Tx, agent: Agent) -> None:
+        """Write an agent as it stands."""
+        tx.put_agent(agent)
+        tx.then(lambda: self._set(agent))
+
+    def remove(self, tx: Tx, mailbox: str) -> None:
+        """Forget a name and its tokens."""
+        tx.remove_agent(mailbox)
+        tx.then(lambda: self._unset(mailbox))
+
+    def put_token(self, tx: Tx, token: Token) -> None:
+        """Write a token."""
+        tx.put_token(token)
+        tx.then(lambda: self._tokens.__setitem__(token.digest, token))
+
+    def remove_token(self, tx: Tx, token: Token) -> None:
+        """Forget a token: from the commit on it proves nothing."""
+        tx.remove_token(token.id)
+        tx.then(lambda: self._forget(token))
+
+    def _set(self, agent: Agent) -> None:
+        self.agents[agent.mailbox] = agent
+        self._members = None
+
+    def _forget(self, token: Token) -> None:
+        self._tokens.pop(token.digest, None)
+
+    def _unset(self, mailbox: str) -> None:
+        self.agents.pop(mailbox, None)
+        self._members = None
+        for token in self.tokens_of(mailbox):
+            del self._tokens[token.digest]
+
+
+def digest_of(token: str) -> bytes:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,101 @@
+"""Looking without touching: receipts and inboxes.
+
+What must stay true: looking never changes a state. A message that the caller neither sent nor got is "unknown", not
+"forbidden". A receipt says what is expected next, from the place that knows.
+"""
+
+from dataclasses import dataclass
+
+from angelia.bus.caller import Caller, Rank
+from angelia.bus.claim import owns
+from angelia.bus.core import Bus
+from angelia.bus.leases import Lease
+from angelia.bus.ports import Page, View
+from angelia.model.delivery import Delivery, Hand, State
+from angelia.model.envelope import Envelope, Intent, check_id
+from angelia.model.errors import BadRequest, UnknownMessage
+
+
+@dataclass(slots=True)
+class Receipt:
+    """A message with all that became of it, and its first reply."""
+
+    envelope: Envelope
+    deliveries: list[Delivery]
+    reply: Envelope | None
+
+    @property
+    def final(self) -> bool:
+        """True when nothing can change any more: no state can, and an awaited answer is there or given up."""
+        return all(
+            d.state.final
+            or (d.state is State.DELIVERED and (self.envelope.intent is not Intent.REQUEST or d.reason is not None))
+            for d in self.deliveries
+        )
+
+
+async def receipt(bus: Bus, caller: Caller, message_id: str, wait_seconds: float = 0) -> Receipt:
+    """The message and its receipt; with ``wait_seconds``, once a state has changed or the outcome is final."""
+    check_id(message_id)
+    if not 0 <= wait_seconds <= bus.limits.wait_seconds:
+        raise BadRequest(f"wait is {wait_seconds}; it lies between 0 and {bus.limits.wait_seconds}.")
+    with bus.signals.watch("message:" + message_id) as watch:
+        ticket = watch.ticket()
+        found = await bus.store.read(lambda view: _receipt(bus, view, caller, message_id))
+        if not wait_seconds or found.final or bus.stopping:
+            return found
+        if await bus.clock.wait(watch.changed(ticket), wait_seconds):
+            found = await bus.store.read(lambda view: _receipt(bus, view, caller, message_id))
+        return found
+
+
+def _receipt(bus: Bus, view: View, caller: Caller, message_id: str) -> Receipt:
+    envelope = view.message(message_id)
+    deliveries = view.deliveries(message_id) if envelope else []
+    if envelope is None or not _party(bus, caller, envelope, deliveries):
+        raise UnknownMessage(f"There is no message {message_id} of yours.")
+    return Receipt(envelope, deliveries, view.reply_to(message_id))
+
+
+def _party(bus: Bus, caller: Caller, envelope: Envelope, deliveries: list[Delivery]) -> bool:
+    if caller.rank is Rank.ADMIN:
+        return True
+    return owns(bus, caller, envelope.sender.lower()) or any(owns(bus, caller, d.mailbox) for d in deliveries)
+
+
+def holder(bus: Bus, delivery: Delivery) -> dict[str, object] | None:
+    """Who has a leased delivery: the hand, since when, and until when where that is known."""
+    if delivery.state is not State.LEASED:
+        return None
+    lease: Lease | None = bus.leases.get(delivery.key, delivery.attempt)
+    found: dict[str, object] = {"by": (delivery.hand or Hand.CLAIM).value, "since": delivery.leased_at}
+    if lease is not None and lease.ends is not None:
+        found["until"] = lease.ends
+    return found
+
+
+def expected(bus: Bus, delivery: Delivery, intent: Intent) -> str | None:
+    """What should happen next, in a few plain words; None when nothing will."""
+    if delivery.state is State.QUEUED:
+        if delivery.deferred:
+            return "came back unfinished; it is offered again shortly"
+        if bus.streams.own(delivery.mailbox) is not None:
+            return "the agent is connected and takes it next"
+        return "waits until the agent reads its mailbox"
+    if delivery.state is State.LEASED:
+        minutes = max(bus.clock.now() - (delivery.leased_at or 0), 0) // 60_000
+        return f"in the agent's hands for {minutes} min" if minutes else "in the agent's hands"
+    if delivery.state is State.HELD:
+        return "held until a person releases or ends it"
+    if delivery.state is State.DELIVERED and intent is Intent.REQUEST and delivery.reason is None:
+        return "delivered; the answer is awaited"
+    return None
+
+
+async def inbox(
+    bus: Bus, mailbox: str, *, after: int, limit: int, states: frozenset[State] | None, sender: str | None
+) -> Page:
+    """A page of a mailbox, by ``seq``; open deliveries unless ``states`` says which."""
+    if not 1 <= limit <= 1000:
+        raise BadRequest(f"limit is {limit}; it lies between 1 and 1000.")
+    return await bus.store.read(lambda view: view.inbox(mailbox, after, limit, states, sender))

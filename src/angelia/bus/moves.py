@@ -1,0 +1,114 @@
+"""Arrows of the transition table as changes of rows: the one place where a delivery's next row is worked out.
+
+What must stay true: every change goes through ``move``, which asks ``model.delivery.TABLE``; times, reasons and
+``sweep_at`` follow from the state that is entered, never from who asked. A request that ends without an answer gives
+its sender a notice, in the same unit; replies and notices that fail become dead letters and nothing else.
+"""
+
+from dataclasses import replace
+
+from angelia.bus.core import Bus
+from angelia.bus.notices import tell_of_failure
+from angelia.bus.ports import Parcel, Tx
+from angelia.model.delivery import REASON_OF, Delivery, Event, Hand, State, after
+from angelia.model.envelope import Intent
+from angelia.model.failure import Reason
+from angelia.model.limits import Limits, nack_delay
+
+
+def sweep_time(limits: Limits, delivery: Delivery, intent: Intent, now: int) -> int | None:
+    """When time alone must look at this delivery again (UTC ms)."""
+    state = delivery.state
+    if state is State.LEASED:
+        return None
+    if state is State.QUEUED and delivery.attempt:
+        return max(delivery.expires_at, now + limits.returned_grace_seconds * 1000)
+    if state in (State.QUEUED, State.HELD):
+        return delivery.expires_at
+    if state is State.FORWARDED:
+        return delivery.expires_at + 60_000
+    if state is State.DELIVERED and intent is Intent.REQUEST and delivery.reason is None:
+        return max(delivery.expires_at, now)
+    return now + limits.idempotency_seconds * 1000
+
+
+def move(bus: Bus, tx: Tx, parcel: Parcel, event: Event, **changes: object) -> Parcel | None:
+    """Take one arrow; the parcel as it is now, or None where the delivery is no longer in the state it had.
+
+    ``changes`` are further fields of the new row. The arrow must be in the table (``LookupError``: a fault of ours).
+    """
+    old, now = parcel.delivery, bus.clock.now()
+    state = after(old.state, event)
+    if state is None:
+        raise LookupError(f"no arrow {event} from {old.state.word}")
+    stamps: dict[str, object] = {"state": state, "deferred": False}
+    if reason := REASON_OF.get(event):
+        stamps["reason"] = reason
+    if state is State.DELIVERED and old.delivered_at is None:
+        stamps["delivered_at"] = now
+    elif state is State.ANSWERED:
+        stamps["answered_at"] = now
+        stamps["delivered_at"] = old.delivered_at or now
+        stamps["reason"] = None
+    elif state in (State.FAILED, State.DEAD):
+        stamps["ended_at"] = now
+    stamps.update(changes)
+    new = replace(old, **stamps)  # type: ignore[arg-type]
+    new = replace(new, sweep_at=sweep_time(bus.limits, new, parcel.envelope.intent, now))
+    if not tx.move(old, new):
+        return None
+    tx.then(lambda: _changed(bus, old, new))
+    return Parcel(new, parcel.envelope)
+
+
+def give_back(
+    bus: Bus, tx: Tx, parcel: Parcel, event: Event, *, used: bool, delay: float | None = None
+) -> Parcel | None:
+    """Return a leased delivery to its mailbox, or to the dead letters when its attempts are used up.
+
+    ``used``: whether this attempt counts. ``delay``: seconds until it is due again; None means at once.
+    """
+    delivery = parcel.delivery
+    count = delivery.used + (1 if used else 0)
+    most = {Hand.TURN: bus.limits.turn_attempts, Hand.LINK: None}.get(
+        delivery.hand or Hand.CLAIM, bus.limits.reader_attempts
+    )
+    if used and most is not None and count >= most:
+        dead = move(bus, tx, parcel, Event.EXHAUST, used=count)
+        if dead is not None:
+            tell_of_failure(bus, tx, dead, Reason.ATTEMPTS_USED_UP)
+        return dead
+    back = move(bus, tx, parcel, event, used=count, deferred=bool(delay))
+    if back is not None and delay:
+        due = bus.clock.monotonic() + delay
+        tx.then(lambda: bus.timers.at(due, lambda: _come_due(bus, back)))
+    return back
+
+
+def backoff(parcel: Parcel) -> int:
+    """Seconds that a nack without a delay waits."""
+    return nack_delay(parcel.delivery.used + 1)
+
+
+def _come_due(bus: Bus, parcel: Parcel) -> None:
+    """A nack's delay is over: the row is due again, if it still waits."""
+
+    def unit(tx: Tx) -> None:
+        delivery = parcel.delivery
+        if tx.move(delivery, replace(delivery, deferred=False)):
+            tx.then(lambda: bus.wake(delivery.mailbox))
+
+    bus.submit(unit)
+
+
+def _changed(bus: Bus, old: Delivery, new: Delivery) -> None:
+    """After the commit: drop the lease that ended, and wake who may act on it or waits to see it."""
+    if old.state is State.LEASED:
+        lease = bus.leases.get(old.key, old.attempt)
+        if lease is not None:
+            bus.leases.drop(old.key, old.attempt)
+            if lease.stream is not None:
+                lease.stream.free(old.size)
+    if new.state is State.QUEUED and not new.deferred:
+        bus.wake(new.mailbox)
+    bus.signals.wake("message:" + new.message_id)

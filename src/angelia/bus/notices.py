@@ -1,0 +1,41 @@
+"""The hub's own words: the notice that tells a sender how its request ended.
+
+What must stay true: a notice goes only to the sender of a request, never to the hub or to presence, is never answered
+and never causes another. It is exempt from the mailbox's bounds: the outcome of what was accepted is always told.
+"""
+
+from angelia.bus.core import Bus
+from angelia.bus.place import place
+from angelia.bus.ports import Parcel, Tx
+from angelia.model.address import HUB, PRESENCE, parse
+from angelia.model.envelope import Envelope, Intent, Kind, fingerprint
+from angelia.model.failure import Reason, prose
+
+
+def tell_of_failure(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason) -> None:
+    """Tell the sender of a request that one of its deliveries ended without an answer; nothing for other intents."""
+    about, delivery = parcel.envelope, parcel.delivery
+    if about.intent is not Intent.REQUEST or about.sender in (HUB, PRESENCE):
+        return
+    now = bus.clock.now()
+    text = f"Your message to {delivery.to} was not answered. {prose(reason)}"
+    notice = Envelope(
+        id=bus.ids.message_id(),
+        sender=HUB,
+        to=about.sender,
+        intent=Intent.INFORM,
+        kind=Kind.NOTICE,
+        text=text,
+        body=None,
+        thread=about.thread,
+        in_reply_to=about.id,
+        chain=about.chain,
+        depth=about.depth,
+        created_at=now,
+        expires_at=now + bus.limits.ttl_seconds * 1000,
+        verified=True,
+        about=about.id,
+        reason=reason.value,
+        fingerprint=fingerprint(HUB, about.sender, None, Kind.NOTICE, text, None, None, about.id),
+    )
+    place(bus, tx, notice, [parse(about.sender)])

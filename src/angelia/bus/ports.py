@@ -1,0 +1,250 @@
+"""What the bus needs from outside: a store, a clock, and ids. Nothing here knows a database or a wire.
+
+What must stay true of a store:
+
+- ``write(work)`` runs ``work(tx)`` alone, on the store's own thread, as one unit: all of it or (when it raises)
+  nothing. Units run in the order in which ``write`` was called. The future is done only when the unit is on disk.
+- What a unit registered with ``tx.then`` runs on the event loop after the commit, unit by unit in their order, and
+  before any of their futures is done. So whoever is told of a hand-over is told in the order of ``seq``.
+- A unit marked ``lazy`` causes no commit of its own: it rides in the next one, at most 250 ms later.
+- ``read(work)`` sees one committed picture and never holds it across an await.
+- A failed commit raises ``OutcomeUnknown`` to every unit in it and to all later ones.
+- Rules stay in the bus: a store only finds, adds and changes rows, and keeps the sums in ``Load``.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from angelia.model.agent import Agent, Token
+from angelia.model.delivery import Delivery, Hand, State
+from angelia.model.envelope import Envelope
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A delivery with its message: what a hand needs to hand over."""
+
+    delivery: Delivery
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a claim reaches: one mailbox, or all mailboxes of a connection (then ``mailbox`` is None)."""
+
+    mailbox: str | None = None
+    connection: str | None = None
+
+
+class Load:
+    """The sums of one mailbox over its open deliveries. ``ready`` counts those queued and due."""
+
+    __slots__ = ("by_sender", "bytes", "open", "queued", "ready")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.ready = 0
+        self.queued = 0
+        self.bytes = 0
+        self.by_sender: dict[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of an inbox. ``total`` counts the mailbox's open deliveries, ``hidden`` those the filter left out."""
+
+    parcels: list[Parcel]
+    total: int
+    hidden: int
+    oldest_unread_at: int | None
+    next: int | None
+
+
+class View(Protocol):
+    """One consistent picture; valid only inside the function it was given to."""
+
+    def message(self, message_id: str) -> Envelope | None: ...
+    def by_key(self, sender: str, key: str) -> Envelope | None:
+        """The message that ``sender`` (lower case) sent under this idempotency key."""
+        ...
+
+    def reply_to(self, message_id: str) -> Envelope | None:
+        """The first reply (kind reply) to a message."""
+        ...
+
+    def delivery(self, key: int) -> Delivery | None: ...
+    def deliveries(self, message_id: str) -> list[Delivery]:
+        """All deliveries of a message, by ``key``."""
+        ...
+
+    def waiting(self, scope: Scope, limit: int, max_bytes: int) -> list[Parcel]:
+        """What is queued and due, by lane, then seq. At least one row where there is any; then up to both bounds."""
+        ...
+
+    def leased(self, mailbox: str, hands: Iterable[Hand]) -> list[Delivery]:
+        """The leased ones of a mailbox that went to one of these hands, by seq."""
+        ...
+
+    def returned(self, mailbox: str, hand: Hand, upto: int) -> list[Delivery]:
+        """Queued ones whose last attempt went to ``hand``, with seq <= ``upto``: a hub died under them."""
+        ...
+
+    def handed_high(self, mailbox: str) -> int:
+        """The highest seq that was ever handed over from this mailbox; 0 when none was."""
+        ...
+
+    def history(self, mailbox: str, after: int, upto: int, limit: int, max_bytes: int) -> list[Parcel]:
+        """Delivered and answered ones with ``after`` < seq <= ``upto``, by seq."""
+        ...
+
+    def replay_floor(self, mailbox: str, since: int, rows: int) -> int:
+        """The lowest seq that replay still reaches: one of the newest ``rows`` handed over, and accepted at or after
+        ``since`` (UTC ms). One above ``handed_high`` where none is left. Rows that retention removed count as out of
+        reach: an id below them is too old."""
+        ...
+
+    def inbox(self, mailbox: str, after: int, limit: int, states: frozenset[State] | None, sender: str | None) -> Page:
+        """Look at a mailbox by seq > ``after``. ``states`` None means the open ones; ``sender`` is lower case."""
+        ...
+
+    def dead(self, after: int, limit: int) -> list[Parcel]:
+        """Dead and held deliveries with key > ``after``, by key."""
+        ...
+
+    def due(self, now: int, limit: int) -> list[Parcel]:
+        """Those whose ``sweep_at`` has come, the earliest first; leased ones never have one."""
+        ...
+
+    def next_sweep(self) -> int | None:
+        """The earliest ``sweep_at``."""
+        ...
+
+    def chain_count(self, chain: str, since: int) -> int:
+        """How many messages of depth > 0 the chain got at or after ``since``."""
+        ...
+
+    def oldest_unread(self, mailbox: str) -> int | None:
+        """``accepted_at`` of the oldest queued or leased delivery."""
+        ...
+
+    def agents(self) -> list[Agent]: ...
+    def tokens(self) -> list[Token]: ...
+    def contacts(self, mailbox: str, limit: int) -> list[str]:
+        """Mailboxes that have exchanged mail with this one, the latest first."""
+        ...
+
+    def self_test(self) -> int:
+        """The value last written by ``Tx.put_self_test``; 0 at first."""
+        ...
+
+
+class Tx(View, Protocol):
+    """A unit of writing; what it reads includes what it wrote."""
+
+    def then(self, effect: Callable[[], None]) -> None:
+        """Run ``effect`` on the event loop once this unit is on disk."""
+        ...
+
+    def next_seq(self) -> int:
+        """A number above every one given before, over the whole life of the store."""
+        ...
+
+    def load(self, mailbox: str) -> Load:
+        """The sums as this unit sees them; read only."""
+        ...
+
+    def add(self, envelope: Envelope, deliveries: Sequence[Delivery]) -> None:
+        """Add a message (unless its id is there) and its deliveries. ``key`` of each is its first ``seq``."""
+        ...
+
+    def move(self, old: Delivery, new: Delivery) -> bool:
+        """Change one delivery; False, and nothing changed, where state or attempt are no longer those of ``old``."""
+        ...
+
+    def remove(self, deliveries: Sequence[Delivery]) -> None:
+        """Forget these; a message goes with its last delivery."""
+        ...
+
+    def put_agent(self, agent: Agent) -> None: ...
+    def remove_agent(self, mailbox: str) -> None:
+        """Forget the name and its tokens; its mail stays."""
+        ...
+
+    def put_token(self, token: Token) -> None: ...
+    def remove_token(self, token_id: str) -> None: ...
+    def add_contact(self, one: str, other: str, now: int) -> None:
+        """Remember that two mailboxes have exchanged mail, both ways."""
+        ...
+
+    def put_self_test(self, value: int) -> None: ...
+
+
+class Store(Protocol):
+    """Where messages, states and attempts live."""
+
+    @property
+    def epoch(self) -> str:
+        """8 hex digits; another after a restore or in another store."""
+        ...
+
+    @property
+    def instance(self) -> str:
+        """32 hex digits made with the store, never changed."""
+        ...
+
+    @property
+    def secret(self) -> bytes:
+        """32 random bytes made with the store: lease tokens are signed with them."""
+        ...
+
+    def write(
+        self, work: Callable[[Tx], T], *, weight: int = 0, lazy: bool = False, essential: bool = False
+    ) -> asyncio.Future[T]:
+        """Queue a unit now; the future is its outcome.
+
+        ``weight``: bytes it carries. ``essential``: still done when the disk is full (acks, expiry).
+        Raises what ``work`` raised, ``DiskFull``, ``OutcomeUnknown`` or ``Stopping``.
+        """
+        ...
+
+    def read(self, work: Callable[[View], T]) -> asyncio.Future[T]: ...
+
+    def load(self, mailbox: str) -> Load:
+        """The sums now, for a glance; a unit that decides reads ``Tx.load``."""
+        ...
+
+    async def close(self) -> None:
+        """Commit what is queued, lazy ones too, and let go of everything."""
+        ...
+
+
+class Clock(Protocol):
+    """Time. ``now`` does not jump while the hub runs; leases and timeouts use ``monotonic``."""
+
+    def now(self) -> int:
+        """UTC milliseconds, carried on from the hub's start by a clock that only runs forward (sleep included)."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        ...
+
+    async def wait(self, ready: asyncio.Future[T], seconds: float | None) -> bool:
+        """Wait for ``ready`` (a future, left alone when time is up) at most so long; True when it is done."""
+        ...
+
+
+class Ids(Protocol):
+    """Fresh ids."""
+
+    def message_id(self) -> str:
+        """UUIDv7 as 32 lowercase hex digits."""
+        ...
+
+    def secret(self) -> bytes:
+        """32 random bytes."""
+        ...

@@ -1,0 +1,34 @@
+"""What is remembered of who was there: when a stream ended, and who has exchanged mail with whom.
+
+What must stay true: presence never touches mail. This memory only saves work: contacts are on disk, and a restart
+forgets no more than when the last streams ended.
+"""
+
+MOST_PAIRS = 100_000  # pairs remembered as already written; forgetting one costs a needless row
+
+
+class Presence:
+    """Ends of streams (monotonic seconds), and pairs of mailboxes known to be on disk as contacts."""
+
+    def __init__(self) -> None:
+        self._ended: dict[str, float] = {}
+        self._pairs: set[tuple[str, str]] = set()
+
+    def first_contact(self, one: str, other: str) -> bool:
+        """True the first time that this pair is seen by this hub."""
+        pair = (one, other) if one < other else (other, one)
+        if pair in self._pairs:
+            return False
+        if len(self._pairs) >= MOST_PAIRS:
+            self._pairs.clear()
+        self._pairs.add(pair)
+        return True
+
+    def left(self, mailbox: str, now: float) -> None:
+        """A stream of this mailbox ended, and it has no other."""
+        self._ended[mailbox] = now
+
+    def came_back(self, mailbox: str, now: float, gap: float) -> bool:
+        """True where the stream that opens now is news: none before, or none for ``gap`` seconds."""
+        ended = self._ended.pop(mailbox, None)
+        return ended is None or now - ended >= gap

@@ -1,0 +1,271 @@
+"""Accept a message: validate, append, commit, and only then wake.
+
+What must stay true: a 2xx is the commit's; a refusal stored nothing. The same id or idempotency key with the same
+content is the same message and gets the same answer; with other content it is refused. What is decided about a mailbox
+(room, order, taker) is decided inside the unit, where nothing can come between. An answer and the arrow that it means
+are one unit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from angelia.bus.core import Bus
+from angelia.bus.moves import move
+from angelia.bus.place import place
+from angelia.bus.ports import Parcel, Tx
+from angelia.model.address import EVERYONE, HUB, PERSON, PRESENCE, Address, parse
+from angelia.model.delivery import Delivery, Event, State, after
+from angelia.model.envelope import Envelope, Intent, Kind, Lane, Replay, check_id, fingerprint
+from angelia.model.errors import (
+    BadRequest,
+    CallerError,
+    IdReused,
+    MailboxFull,
+    TooLarge,
+    UnknownAgent,
+    UnknownMessage,
+)
+from angelia.model.failure import Reason
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """What a door read: nothing in it is trusted but ``sender`` and ``verified``, which the caller table gave."""
+
+    sender: str
+    verified: bool = False
+    to: str | None = None
+    text: str | None = None
+    body: bytes | None = None
+    flat: bool = False
+    intent: str | None = None
+    thread: str | None = None
+    in_reply_to: str | None = None
+    ttl_seconds: float | None = None
+    id: str | None = None
+    key: str | None = None
+    lane: Lane = Lane.NORMAL
+    replay: Replay = Replay.ONCE
+    kind: Kind = Kind.MESSAGE
+
+
+@dataclass(slots=True)
+class Accepted:
+    """The answer: the message, its deliveries as stored, whether it was there already, and who had no room."""
+
+    envelope: Envelope
+    deliveries: list[Delivery]
+    duplicate: bool = False
+    refused: list[tuple[str, CallerError]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a message stands in its conversation."""
+
+    thread: str
+    chain: str
+    depth: int
+    parent: Envelope | None = None
+    answers: Parcel | None = None
+
+
+async def publish(bus: Bus, draft: Draft) -> Accepted:
+    """Accept one message. Raises any ``CallerError`` of its checks, or the store's ``HubError``."""
+    bus.check_running()
+    check(bus, draft)
+    recipients = resolve(bus, draft)
+    weight = len(draft.text or "") + len(draft.body or b"") + 1024
+    return await bus.store.write(lambda tx: accept(bus, tx, draft, recipients), weight=weight)
+
+
+def check(bus: Bus, draft: Draft) -> None:
+    """The checks that need no store."""
+    limits = bus.limits
+    if draft.text is None and draft.body is None:
+        raise BadRequest("There is neither text nor body in it; one of them is needed. Nothing was stored.")
+    if draft.kind is not Kind.REPLY and draft.text == "" and draft.body is None:
+        raise BadRequest("The text is empty; only a reply's may be. Nothing was stored.")
+    if draft.text is not None and len(draft.text.encode("utf-8", "surrogatepass")) > limits.text_bytes:
+        raise TooLarge(f"The text is over {limits.text_bytes} bytes. Nothing was stored.", limit=limits.text_bytes)
+    if draft.body is not None and len(draft.body) > limits.body_bytes:
+        raise TooLarge(f"The body is over {limits.body_bytes} bytes. Nothing was stored.", limit=limits.body_bytes)
+    for name, value in (("id", draft.id), ("in_reply_to", draft.in_reply_to), ("thread", draft.thread)):
+        if value is not None:
+            check_id(value, name)
+    if draft.key is not None and not 1 <= len(draft.key) <= 255:
+        raise BadRequest("An Idempotency-Key has 1 to 255 characters. Nothing was stored.", limit=255)
+    ttl = draft.ttl_seconds
+    if ttl is not None and not limits.ttl_min_seconds <= ttl <= limits.ttl_max_seconds:
+        raise BadRequest(
+            f"ttl_seconds is {ttl}; it lies between {limits.ttl_min_seconds} and {limits.ttl_max_seconds}. "
+            "Nothing was stored."
+        )
+
+
+def resolve(bus: Bus, draft: Draft) -> list[Address]:
+    """The recipients of a draft; ``UnknownAgent`` with close names where there is none. An answer is resolved later."""
+    if draft.kind is Kind.REPLY:
+        return []
+    if draft.to == EVERYONE:
+        me = draft.sender.lower()
+        members = [Address(bus.directory.name_of(box)) for box in bus.directory.members() if box != me]
+        if not members:
+            raise UnknownAgent("There is nobody else here yet. Nothing was stored.")
+        return members
+    address = parse(draft.to)
+    if address.room:
+        raise UnknownAgent(f"There is no room '{draft.to}'. Nothing was stored.", suggestions=[])
+    if not address.is_local:
+        raise UnknownAgent(
+            f"There is no connection '{address.connection}' here, so '{draft.to}' is unknown. Nothing was stored.",
+            suggestions=[address.name] if bus.directory.find(address.name.lower()) else [],
+        )
+    return [Address(bus.directory.require(address.name))]
+
+
+def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]) -> Accepted:
+    """The unit: find a repeat, find its place in the conversation, check room, store."""
+    mark = fingerprint(
+        draft.sender.lower(),
+        (draft.to or "").lower(),
+        draft.intent,
+        draft.kind,
+        draft.text,
+        draft.body,
+        draft.thread,
+        draft.in_reply_to,
+    )
+    if (repeat := _repeat(tx, draft, mark)) is not None:
+        return Accepted(repeat, tx.deliveries(repeat.id), duplicate=True)
+    now = bus.clock.now()
+    message_id = draft.id or bus.ids.message_id()
+    spot = _place_in_conversation(tx, draft, message_id)
+    if spot.parent is not None and draft.kind is Kind.REPLY:
+        recipients = [_back_to(bus, spot.parent)]
+    room, refused = _with_room(bus, tx, draft, recipients)
+    ttl = draft.ttl_seconds if draft.ttl_seconds is not None else bus.limits.ttl_seconds
+    kind = Kind.REPLY if spot.answers is not None else draft.kind
+    envelope = Envelope(
+        id=message_id,
+        sender=draft.sender,
+        to=EVERYONE if draft.to == EVERYONE else str(recipients[0]),
+        intent=Intent(draft.intent) if draft.intent else Intent.INFORM,
+        kind=kind,
+        text=draft.text,
+        body=draft.body,
+        flat=draft.flat,
+        thread=spot.thread,
+        in_reply_to=draft.in_reply_to,
+        chain=spot.chain,
+        depth=spot.depth,
+        lane=draft.lane,
+        replay=draft.replay,
+        created_at=now,
+        expires_at=now + int(ttl * 1000),
+        verified=draft.verified,
+        key=draft.key,
+        fingerprint=mark,
+    )
+    held = Reason.CHAIN_BUDGET if _over_budget(bus, tx, envelope, now) else None
+    late = False
+    if spot.answers is not None:
+        late = spot.answers.delivery.state in (State.FAILED, State.DEAD)
+        if after(spot.answers.delivery.state, Event.REPLY) is not None:
+            move(bus, tx, spot.answers, Event.REPLY)
+    _learn(bus, tx, draft, room, now)
+    rows = place(bus, tx, envelope, room, held=held, late=late)
+    return Accepted(envelope, rows, refused=refused)
+
+
+def _repeat(tx: Tx, draft: Draft, mark: bytes) -> Envelope | None:
+    """The message that this one repeats, if it does."""
+    found = tx.message(draft.id) if draft.id else None
+    if found is None and draft.key is not None:
+        found = tx.by_key(draft.sender.lower(), draft.key)
+    if found is None:
+        return None
+    if found.fingerprint != mark:
+        what = "id" if draft.id else "Idempotency-Key"
+        raise IdReused(f"This {what} was used for another message. Nothing was stored; take a fresh one.")
+    return found
+
+
+def _place_in_conversation(tx: Tx, draft: Draft, message_id: str) -> _Place:
+    person = draft.sender == PERSON
+    me = draft.sender.lower()
+    parent = None
+    if draft.in_reply_to is not None:
+        parent = tx.message(draft.in_reply_to)
+        mine = next((d for d in tx.deliveries(draft.in_reply_to) if d.mailbox == me), None) if parent else None
+        if parent is None or (mine is None and parent.sender.lower() != me and not person):
+            raise UnknownMessage(f"There is no message {draft.in_reply_to} of yours. Nothing was stored.")
+        spot = _Place(
+            thread=draft.thread or parent.thread,
+            chain=message_id if person else parent.chain,
+            depth=0 if person else parent.depth + 1,
+            parent=parent,
+        )
+        back = draft.kind is Kind.REPLY or (draft.to or "").lower() == parent.sender.lower()
+        if mine is not None and back and parent.kind is not Kind.NOTICE:
+            spot.answers = Parcel(mine, parent)
+        elif draft.kind is Kind.REPLY:
+            raise UnknownMessage(f"Message {parent.id} was not sent to {draft.sender}, who so cannot answer it.")
+        return spot
+    root = tx.message(draft.thread) if draft.thread else None
+    if root is not None and not person:
+        return _Place(thread=root.thread, chain=root.chain, depth=root.depth + 1)
+    return _Place(thread=draft.thread or message_id, chain=message_id, depth=0)
+
+
+def _back_to(bus: Bus, parent: Envelope) -> Address:
+    if parent.sender in (HUB, PRESENCE):
+        raise BadRequest(f"Nobody reads answers to the notices of {parent.sender}. Nothing was stored.")
+    return parse(parent.sender)
+
+
+def _with_room(
+    bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]
+) -> tuple[list[Address], list[tuple[str, CallerError]]]:
+    """Those whose mailbox takes it; the others with their refusal. Raises the first refusal when nobody has room."""
+    limits = bus.limits
+    size = len((draft.text or "").encode("utf-8", "surrogatepass")) + len(draft.body or b"")
+    me = draft.sender.lower()
+    room: list[Address] = []
+    refused: list[tuple[str, CallerError]] = []
+    for address in recipients:
+        load = tx.load(address.mailbox)
+        what: tuple[str, int] | None = None
+        if load.open >= limits.mailbox_deliveries:
+            what = (f"holds {load.open} messages", limits.mailbox_deliveries)
+        elif load.bytes + size > limits.mailbox_bytes:
+            what = (f"holds {load.bytes} bytes", limits.mailbox_bytes)
+        elif draft.kind is not Kind.REPLY and load.by_sender.get(me, 0) >= limits.mailbox_deliveries_per_sender:
+            what = (f"holds {load.by_sender[me]} of yours", limits.mailbox_deliveries_per_sender)
+        if what is None:
+            room.append(address)
+            continue
+        detail = (
+            f"The mailbox of {address} {what[0]}; the limit is {what[1]}. Nothing was stored for it; try again later."
+        )
+        refused.append((str(address), MailboxFull(detail, limit=what[1], retry_after_seconds=5)))
+    if not room:
+        raise refused[0][1]
+    return room, refused
+
+
+def _over_budget(bus: Bus, tx: Tx, envelope: Envelope, now: int) -> bool:
+    """True where the chain is deep or fast enough to be a loop."""
+    if envelope.depth == 0 or envelope.sender == PERSON:
+        return False
+    if envelope.depth > bus.limits.chain_depth:
+        return True
+    return tx.chain_count(envelope.chain, now - 3_600_000) >= bus.limits.chain_per_hour
+
+
+def _learn(bus: Bus, tx: Tx, draft: Draft, room: Sequence[Address], now: int) -> None:
+    bus.directory.learn(tx, draft.sender, now, member=False, most=bus.limits.open_names)
+    if len(room) == 1 and draft.to != EVERYONE:
+        me, other = draft.sender.lower(), room[0].mailbox
+        if bus.presence.first_contact(me, other):
+            tx.add_contact(me, other, now)

@@ -1,0 +1,145 @@
+"""The live streams: what was handed to each and is not written yet, and which one is its agent's own.
+
+What must stay true: a stream holds at most a window of deliveries, so a slow reader costs constant memory; what does
+not fit stays in the mailbox. ``attached`` is changed only inside units, on the store's thread, so that "which stream
+is the agent's own" has one order with every commit; all else here belongs to the event loop.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from angelia.bus.ports import Parcel
+from angelia.model.delivery import Hand
+
+MAX_TRANSIENT = 16
+
+
+class Connection(Protocol):
+    """What a stream knows of the socket under it."""
+
+    def unsent(self) -> int:
+        """Bytes that were written and have not left the process."""
+        ...
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """One open stream. ``ended`` says why it ends: ``superseded``, ``bye``, ``lagged`` or ``gone``."""
+
+    mailbox: str
+    name: str
+    hand: Hand
+    connection: Connection
+    window: int
+    window_bytes: int
+    opened_at: int
+    observer: bool = False
+    buffer: deque[Parcel] = field(default_factory=deque)
+    handed: set[int] = field(default_factory=set)
+    transient: deque[bytes] = field(default_factory=lambda: deque(maxlen=MAX_TRANSIENT))
+    ended: str | None = None
+    reset: dict[str, object] | None = None
+    replay_after: int = 0
+    replay_upto: int = 0
+    ready: bool = False
+    written: int = 0
+    keepalive_due: bool = False
+    quiet_since: float = 0.0
+    progress: tuple[int, float] = (0, 0.0)
+    _taken: int = 0
+    _taken_bytes: int = 0
+    _freed: int = 0
+    _freed_bytes: int = 0
+    _wake: asyncio.Future[None] | None = None
+
+    def room(self) -> int:
+        """How many more deliveries fit."""
+        if self._taken_bytes - self._freed_bytes >= self.window_bytes:
+            return 0
+        return self.window - (self._taken - self._freed)
+
+    def reserve(self, size: int) -> None:
+        """A delivery was leased to this stream; on the store's thread."""
+        self._taken += 1
+        self._taken_bytes += size
+
+    def free(self, size: int) -> None:
+        """A delivery left the window: written (auto), or settled or lost (manual)."""
+        self._freed += 1
+        self._freed_bytes += size
+        if self.hand is Hand.MANUAL:
+            self.wake()
+
+    def settled(self, mark: int) -> bool | None:
+        """For ``Autos``: broken once ended, true when the bytes up to ``mark`` have left the process."""
+        if self.ended == "gone":
+            return False
+        return True if mark <= self.written - self.connection.unsent() else None
+
+    def wake(self) -> None:
+        """Make the stream's door look again."""
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def end(self, why: str) -> None:
+        """End it once what is buffered has had its chance; the first reason stays, but ``gone`` beats all."""
+        if self.ended is None or why == "gone":
+            self.ended = why
+        self.wake()
+
+    def waiter(self) -> asyncio.Future[None]:
+        """A future that the next ``wake`` ends. Take it before looking, wait on it after."""
+        self._wake = asyncio.get_running_loop().create_future()
+        return self._wake
+
+
+class Streams:
+    """All open streams."""
+
+    def __init__(self) -> None:
+        self.attached: dict[str, Stream] = {}
+        self._all: dict[str, list[Stream]] = {}
+        self.count = 0
+
+    def add(self, stream: Stream) -> None:
+        """Note a stream as open."""
+        self._all.setdefault(stream.mailbox, []).append(stream)
+        self.count += 1
+
+    def remove(self, stream: Stream) -> None:
+        """Forget a stream."""
+        mine = self._all.get(stream.mailbox, [])
+        if stream in mine:
+            mine.remove(stream)
+            self.count -= 1
+        if not mine:
+            self._all.pop(stream.mailbox, None)
+
+    def of(self, mailbox: str) -> list[Stream]:
+        """The streams open on a mailbox, observers too."""
+        return self._all.get(mailbox, [])
+
+    def own(self, mailbox: str) -> Stream | None:
+        """The agent's own stream, when it is live."""
+        stream = self.attached.get(mailbox)
+        return stream if stream is not None and stream.ended is None else None
+
+    def everyone(self) -> list[Stream]:
+        """Every open stream."""
+        return [stream for streams in self._all.values() for stream in streams]
+
+    def wake(self, mailbox: str) -> None:
+        """Make the streams of a mailbox look."""
+        for stream in self._all.get(mailbox, ()):
+            stream.wake()
+
+    def end_all(self, why: str) -> None:
+        """End every stream."""
+        for stream in self.everyone():
+            stream.end(why)

@@ -1,0 +1,264 @@
+"""The life of a stream in the bus: attach, catch up, wait, detach.
+
+What must stay true: attaching, taking over and detaching are units, so each has one place in the order of commits;
+every delivery leased to a stream is settled by it, or goes back when it ends. What a reader sees only rises in ``seq``:
+first the copies that it asked to see again, then what waits, then what arrives.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from angelia.bus.announce import connected, disconnected
+from angelia.bus.claim import settle_written, take
+from angelia.bus.core import Bus
+from angelia.bus.moves import give_back, move
+from angelia.bus.place import push
+from angelia.bus.ports import Parcel, Scope, Tx, View
+from angelia.bus.streams import Connection, Stream
+from angelia.model.delivery import Delivery, Event, Hand, State
+from angelia.model.errors import RateLimited
+
+STREAM_HANDS = (Hand.AUTO, Hand.MANUAL)
+PAGE = 100
+PAGE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """A delivery for the reader; ``again``: a copy of a settled one, without a lease."""
+
+    parcel: Parcel
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Transient:
+    """A notice that is not stored: JSON, without an id."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The id that was asked for cannot be resumed from; everything that there is follows."""
+
+    data: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """Nothing happened for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The stream is over: ``superseded``, ``bye``, ``lagged`` or ``gone``."""
+
+    why: str
+
+
+Item = Mail | Transient | Reset | KeepAlive | End
+
+
+def check_room(bus: Bus, mailbox: str) -> None:
+    """Raise ``RateLimited`` where no further stream fits; before anything is opened."""
+    bus.check_running()
+    limits = bus.limits
+    if bus.streams.count >= limits.streams:
+        raise RateLimited(f"{limits.streams} streams are open.", limit=limits.streams)
+    if len(bus.streams.of(mailbox)) >= limits.streams_per_agent:
+        raise RateLimited(f"{limits.streams_per_agent} streams are open for it.", limit=limits.streams_per_agent)
+
+
+async def attach(
+    bus: Bus, name: str, hand: Hand, connection: Connection, last_event_id: str | None, *, observer: bool = False
+) -> Stream:
+    """Open a stream for ``name``; an agent's own one takes over from an older one. Call ``detach`` whatever happens."""
+    manual = hand is Hand.MANUAL
+    stream = Stream(
+        mailbox=name.lower(),
+        name=name,
+        hand=hand,
+        connection=connection,
+        window=bus.limits.manual_window_deliveries if manual else bus.limits.stream_window_deliveries,
+        window_bytes=bus.limits.stream_window_bytes,
+        opened_at=bus.clock.now(),
+        observer=observer,
+        quiet_since=bus.clock.monotonic(),
+    )
+    check_room(bus, stream.mailbox)
+    bus.streams.add(stream)
+    if observer:
+        await bus.store.read(lambda view: _resume(bus, view, stream, last_event_id, live=True))
+        return stream
+    try:
+        await bus.store.write(lambda tx: _take_over(bus, tx, stream, last_event_id), essential=True)
+    except BaseException:
+        await detach(bus, stream)
+        raise
+    return stream
+
+
+def _take_over(bus: Bus, tx: Tx, stream: Stream, last_event_id: str | None) -> None:
+    mailbox = stream.mailbox
+    bus.directory.learn(tx, stream.name, bus.clock.now(), member=True, most=bus.limits.open_names)
+    old = bus.streams.attached.get(mailbox)
+    seen = _resume(bus, tx, stream, last_event_id)
+    for parcel in _with_messages(tx, tx.leased(mailbox, STREAM_HANDS)):
+        if parcel.delivery.hand is Hand.AUTO and parcel.delivery.seq <= seen:
+            move(bus, tx, parcel, Event.ACK)
+        else:
+            give_back(bus, tx, parcel, Event.RELEASE, used=False)
+    for parcel in _with_messages(tx, tx.returned(mailbox, Hand.AUTO, seen) if seen else []):
+        move(bus, tx, parcel, Event.LATE_ACK)
+    bus.streams.attached[mailbox] = stream
+
+    def swap() -> None:
+        if old is not None:
+            old.end("superseded")
+        connected(bus, stream)
+
+    tx.then(swap)
+
+
+def _resume(bus: Bus, view: View, stream: Stream, last_event_id: str | None, *, live: bool = False) -> int:
+    """Set what the stream replays; the seq that its reader has seen (0: none)."""
+    high = view.handed_high(stream.mailbox)
+    stream.replay_after = stream.replay_upto = high
+    if last_event_id is None or last_event_id == "":
+        stream.ready = True
+        return 0
+    since = bus.clock.now() - bus.limits.replay_seconds * 1000
+    floor = view.replay_floor(stream.mailbox, since, bus.limits.replay_deliveries)
+    seen, why = _read_id(bus.store.epoch, last_event_id, floor, high)
+    if why is not None:
+        earliest = f"{bus.store.epoch}-{floor}" if floor <= high else None
+        stream.reset = {"asked": last_event_id[:80], "earliest": earliest, "why": why}
+        stream.replay_after = floor - 1
+        return 0
+    stream.replay_after = seen
+    stream.ready = not live and seen >= high
+    return seen
+
+
+def _read_id(epoch: str, text: str, floor: int, high: int) -> tuple[int, str | None]:
+    """The seq of a ``Last-Event-ID``, and why it cannot be resumed from, if so."""
+    theirs, dash, number = text.partition("-")
+    if not dash or not (number.isascii() and number.isdigit()) or len(number) > 18:
+        return 0, "That is no id of this hub."
+    if theirs != epoch:
+        return 0, "That id belongs to another store: this one was restored or replaced."
+    seq = int(number)
+    if seq > high:
+        return 0, "No such id was ever handed out here."
+    if seq < floor - 1:
+        return 0, "That id is older than replay reaches back."
+    return seq, None
+
+
+def _with_messages(tx: Tx, deliveries: Sequence[Delivery]) -> list[Parcel]:
+    return [Parcel(d, envelope) for d in deliveries if (envelope := tx.message(d.message_id)) is not None]
+
+
+async def detach(bus: Bus, stream: Stream) -> None:
+    """The stream is over: what was not settled goes back, at once and in its place. Never raises, never waits."""
+    stream.end("gone")
+    bus.streams.remove(stream)
+    if stream.observer:
+        return
+    unwritten = {parcel.delivery.key for parcel in stream.buffer}
+
+    def unit(tx: Tx) -> None:
+        if bus.streams.attached.get(stream.mailbox) is not stream:
+            return
+        del bus.streams.attached[stream.mailbox]
+        for parcel in _with_messages(tx, tx.leased(stream.mailbox, STREAM_HANDS)):
+            used = parcel.delivery.key not in unwritten and parcel.delivery.key in stream.handed
+            give_back(bus, tx, parcel, Event.LAPSE if used else Event.RELEASE, used=used)
+        tx.then(lambda: disconnected(bus, stream))
+
+    bus.submit(unit)
+
+
+async def next_items(bus: Bus, stream: Stream) -> list[Item]:
+    """What to write next; waits until there is something. ``End`` is the last item of a stream."""
+    while True:
+        waiter = stream.waiter()
+        if stream.reset is not None:
+            reset, stream.reset = stream.reset, None
+            return [Reset(reset)]
+        if stream.ended == "gone":
+            return [End("gone")]
+        if stream.replay_after < stream.replay_upto and stream.ended is None:
+            if page := await _replay(bus, stream):
+                return page
+            continue
+        if not stream.ready and not stream.observer:
+            stream.ready = True
+        items: list[Item] = [Transient(stream.transient.popleft()) for _ in range(len(stream.transient))]
+        if stream.ended is not None:
+            return [*items, End(stream.ended)]
+        items += [Mail(stream.buffer.popleft()) for _ in range(len(stream.buffer))]
+        if items:
+            return items
+        if stream.observer:
+            if page := await _observe(bus, stream):
+                return page
+        elif stream.room() > 0 and bus.store.load(stream.mailbox).ready:
+            await _fetch(bus, stream)
+            continue
+        if stream.keepalive_due:
+            stream.keepalive_due = False
+            return [KeepAlive()]
+        await waiter
+
+
+async def _replay(bus: Bus, stream: Stream) -> list[Item]:
+    after, upto = stream.replay_after, stream.replay_upto
+    page = await bus.store.read(lambda view: view.history(stream.mailbox, after, upto, PAGE, PAGE_BYTES))
+    stream.replay_after = page[-1].delivery.seq if page else upto
+    return [Mail(parcel, again=True) for parcel in page]
+
+
+async def _observe(bus: Bus, stream: Stream) -> list[Item]:
+    """What came into the mailbox since the observer last looked, whatever became of it."""
+    after = stream.replay_upto
+    everything = frozenset(State)
+    page = await bus.store.read(lambda view: view.inbox(stream.mailbox, after, PAGE, everything, None))
+    if page.parcels:
+        stream.replay_after = stream.replay_upto = page.parcels[-1].delivery.seq
+    return [Mail(parcel, again=True) for parcel in page.parcels]
+
+
+async def _fetch(bus: Bus, stream: Stream) -> None:
+    """Take what waits into the stream's window."""
+
+    def unit(tx: Tx) -> None:
+        if bus.streams.attached.get(stream.mailbox) is not stream or stream.ended is not None:
+            return
+        parcels = take(bus, tx, Scope(mailbox=stream.mailbox), stream.room(), stream.hand)
+        for parcel in parcels:
+            stream.reserve(parcel.delivery.size)
+        tx.then(lambda: _push_all(bus, stream, parcels))
+
+    await bus.store.write(unit, essential=True)
+
+
+def _push_all(bus: Bus, stream: Stream, parcels: Sequence[Parcel]) -> None:
+    for parcel in parcels:
+        push(bus, stream, parcel)
+
+
+def wrote(bus: Bus, stream: Stream, parcels: Sequence[Parcel], size: int) -> None:
+    """The door wrote these, ``size`` bytes in all: an auto stream's are settled in the next commit."""
+    stream.written += size
+    stream.quiet_since = bus.clock.monotonic()
+    if stream.observer:
+        return
+    for parcel in parcels:
+        stream.handed.add(parcel.delivery.key)
+        if stream.hand is Hand.AUTO:
+            stream.free(parcel.delivery.size)
+            bus.autos.add(parcel, stream, stream.written)
+    if parcels and stream.hand is Hand.AUTO:
+        settle_written(bus)

@@ -1,0 +1,95 @@
+"""What happens by time alone: ends of leases, times to live, retention, keep-alives, and cutting readers that stall.
+
+What must stay true: everything settles. The sweep finds by the store's own index what is due, in bounded batches, so
+that a lost wake-up or a missed reminder costs at most a sweep. Nothing here depends on the wall clock being right.
+"""
+
+from angelia.bus.claim import expire
+from angelia.bus.core import Bus
+from angelia.bus.moves import move
+from angelia.bus.notices import tell_of_failure
+from angelia.bus.ports import Parcel, Tx
+from angelia.bus.streams import Stream
+from angelia.model.delivery import Event, State
+from angelia.model.envelope import Intent
+from angelia.model.failure import Reason
+
+SWEEP_BATCH = 256
+SWEEP_AT_LEAST_SECONDS = 30.0
+PATROL_SECONDS = 1.0
+
+
+async def keep_time(bus: Bus, keepalive_seconds: float) -> None:
+    """Run until the bus stops."""
+    sweep_at = bus.clock.monotonic()
+    while not bus.stopping:
+        poked = bus.timers.poked()
+        now = bus.clock.monotonic()
+        bus.timers.fire(now)
+        if now >= sweep_at:
+            sweep_at = now + await sweep(bus)
+        if bus.streams.count:
+            patrol(bus, now, keepalive_seconds)
+        until = min(sweep_at, bus.timers.next() or sweep_at)
+        if bus.streams.count:
+            until = min(until, now + PATROL_SECONDS)
+        await bus.clock.wait(poked, max(until - bus.clock.monotonic(), 0))
+
+
+async def sweep(bus: Bus) -> float:
+    """Settle a batch of what time has come for; seconds until the next look."""
+    now = bus.clock.now()
+    try:
+        count, following = await bus.store.write(lambda tx: _sweep(bus, tx, now), essential=True)
+    except Exception:  # noqa: BLE001 - the store is unwell and says so itself; the next sweep tries again
+        return SWEEP_AT_LEAST_SECONDS / 10
+    if count >= SWEEP_BATCH:
+        return 0.0
+    if following is None:
+        return PATROL_SECONDS
+    return min(max((following - now) / 1000, 0.05), PATROL_SECONDS)
+
+
+def _sweep(bus: Bus, tx: Tx, now: int) -> tuple[int, int | None]:
+    due = tx.due(now, SWEEP_BATCH)
+    for parcel in due:
+        _settle_by_time(bus, tx, parcel)
+    return len(due), tx.next_sweep()
+
+
+def _settle_by_time(bus: Bus, tx: Tx, parcel: Parcel) -> None:
+    state = parcel.delivery.state
+    if state in (State.QUEUED, State.HELD):
+        expire(bus, tx, parcel)
+    elif state is State.FORWARDED:
+        done = move(bus, tx, parcel, Event.TIME_OUT)
+        if done is not None:
+            tell_of_failure(bus, tx, done, Reason.DELIVERY_TIMEOUT)
+    elif state is State.DELIVERED and parcel.envelope.intent is Intent.REQUEST and parcel.delivery.reason is None:
+        done = move(bus, tx, parcel, Event.UNANSWERED)
+        if done is not None:
+            tell_of_failure(bus, tx, done, Reason.DELIVERY_TIMEOUT)
+    else:
+        tx.remove([parcel.delivery])
+
+
+def patrol(bus: Bus, now: float, keepalive_seconds: float) -> None:
+    """Look at every open stream: has it been quiet too long, or has its reader stopped taking bytes?"""
+    for stream in bus.streams.everyone():
+        unsent = stream.connection.unsent()
+        if unsent and _stalled(stream, unsent, now, bus.limits.stream_stall_seconds):
+            stream.end("gone")
+            stream.connection.abort()
+        elif not unsent and now - stream.quiet_since >= keepalive_seconds and not stream.keepalive_due:
+            stream.keepalive_due = True
+            stream.wake()
+
+
+def _stalled(stream: Stream, unsent: int, now: float, seconds: float) -> bool:
+    """True when not one byte has left for so long. Bytes gone = bytes written so far less those still here."""
+    gone = stream.written - unsent
+    at, since = stream.progress
+    if gone != at or since == 0.0:
+        stream.progress = (gone, now)
+        return False
+    return now - since >= seconds

@@ -1,0 +1,1 @@
+"""The Python client: what the command line, the examples and the tests call a hub with."""

@@ -1,0 +1,1 @@
+"""Doors: parse, one bus call, encode. No door knows another."""

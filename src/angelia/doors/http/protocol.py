@@ -1,0 +1,211 @@
+"""One HTTP/1.1 connection: uvicorn's httptools protocol, and what that leaves unbounded.
+
+What must stay true:
+
+- A request's head is at most ``Patience.head_bytes`` and is there within ``head_seconds`` of the connection, or of its
+  own first byte; trailers, chunk framing and the rest of a body that was refused are bounded by the same two. A
+  connection that asks for nothing is closed. A stream that is being answered has no such limit: it may last for days.
+- Requests sent ahead on one connection are bounded in number, and when the connection is lost every one of them hears
+  of it (uvicorn tells only the last).
+- Trailers never become headers.
+- An offer to upgrade to what is not spoken here (h2c, from Java's own client) is passed over, as the standard has it,
+  instead of costing the request its body.
+"""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from angelia.doors.http.connection import KEY, of_transport
+
+_HEADERS = 256
+_SENT_AHEAD = 64
+# How long a caller who was refused may go on sending before the connection is cut, so that the answer reaches it.
+_LINGER_SECONDS = 2
+
+
+class Patience:
+    """How much, and how long, a connection may keep us waiting."""
+
+    __slots__ = ("head_bytes", "head_seconds", "idle_seconds")
+
+    def __init__(self, *, head_bytes: int = 64 * 1024, head_seconds: float = 10, idle_seconds: float = 75) -> None:
+        """Idle is over a minute, so that who polls each minute keeps the connection."""
+        self.head_bytes, self.head_seconds, self.idle_seconds = head_bytes, head_seconds, idle_seconds
+
+
+class HubProtocol(HttpToolsProtocol):
+    """``HubServer`` makes one for each connection."""
+
+    def __init__(self, config: Config, state: ServerState, patience: Patience, *, by_socket: bool) -> None:
+        """``by_socket``: the connection came by the Unix socket."""
+        super().__init__(config, state, {})
+        self.timeout_keep_alive = patience.idle_seconds  # type: ignore[assignment]
+        self._patience, self._by_socket = patience, by_socket
+        self._answering: RequestResponseCycle | None = None
+        self._data = b""
+        self._unused_bytes = 0  # received since the last piece of a body: held by the parser, or thrown away
+        self._head_has_begun = False
+        self._late: asyncio.TimerHandle | None = None
+        self._passed_over = False
+        self._refusal: tuple[int, str, str] | None = None
+        self._is_deaf = False
+
+    # ----------------------------------------------------------------------------------------------- the connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Say in every scope, WebSocket's included, what the connection is."""
+        super().connection_made(transport)
+        self.app_state = {KEY: of_transport(transport, by_socket=self._by_socket)}
+        self._be_patient()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell every request on it."""
+        self._stop_being_patient()
+        for cycle in [self._answering, *(cycle for cycle, _ in self.pipeline)]:
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse it, and see that what cannot be used yet stays small and does not take for ever."""
+        if self._is_deaf:
+            return
+        self._unused_bytes += len(data)
+        self._data = data
+        super().data_received(data)
+        self._data = b""
+        if self.transport.is_closing() or self._is_deaf:
+            return
+        if self._unused_bytes > self._patience.head_bytes and self._is_reading_requests:
+            self._refuse(431, "too_large", f"The head of a request has at most {self._patience.head_bytes} bytes.")
+        elif self._is_idle and self.timeout_keep_alive_task is None:
+            self._be_patient()
+
+    @property
+    def _is_idle(self) -> bool:
+        """Nothing is being answered."""
+        return self._answering is None or self._answering.response_complete
+
+    @property
+    def _is_reading_requests(self) -> bool:
+        """False once the bytes belong to another protocol, a WebSocket's."""
+        return self.transport.get_protocol() is self
+
+    # -------------------------------------------------------------------------------------------- the parser's news
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        super().on_message_begin()
+        self._head_has_begun = True
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: refuse it, or start on the request."""
+        self._head_has_begun = False
+        self._stop_being_patient()
+        self._refusal = self._what_is_wrong()
+        if self._refusal is not None:
+            raise ValueError(self._refusal[2])  # stops the parser, which calls send_400_response
+        if self.parser.should_upgrade() and not self._should_upgrade():
+            self._passed_over = True
+            return
+        super().on_headers_complete()
+        if not self.parser.should_upgrade():
+            self.headers = []  # the scope keeps the list there was: trailers go into this one, and nowhere else
+
+    def _what_is_wrong(self) -> tuple[int, str, str] | None:
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self._patience.head_bytes or len(self.headers) > _HEADERS:
+            bounds = f"{self._patience.head_bytes} bytes and {_HEADERS} lines"
+            return 431, "too_large", f"The head of a request has at most {bounds}."
+        if len(self.pipeline) >= _SENT_AHEAD:
+            return 400, "bad_request", f"At most {_SENT_AHEAD} requests may be sent ahead of their answers."
+        if self.parser.get_method() == b"CONNECT":
+            return 400, "bad_request", "This is no proxy."
+        return None
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of a body; the application bounds the whole."""
+        self._unused_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._unused_bytes = 0
+        if not self._passed_over:
+            super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """The parser stopped behind a head that asks for an upgrade: have it read again without that.
+
+        Called while ``HttpParserUpgrade`` is handled, which says where in the last data the parser stopped.
+        """
+        stopped = sys.exception()
+        rest = self._data[stopped.args[0] :] if isinstance(stopped, httptools.HttpParserUpgrade) else b""
+        version = self.parser.get_http_version().encode()
+        head = [self.scope["method"].encode(), b" ", self.url, b" HTTP/", version, b"\r\n"]
+        for name, value in self.headers:
+            if name == b"connection":
+                words = [word.strip() for word in value.split(b",")]
+                value = b", ".join(word for word in words if word.lower() not in (b"upgrade", b"http2-settings"))
+            if name not in (b"upgrade", b"http2-settings") and value:
+                head += [name, b": ", value, b"\r\n"]
+        self._passed_over = False
+        self._unused_bytes = 0
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.data_received(b"".join([*head, b"\r\n", rest]))
+
+    # ------------------------------------------------------------------------------------------ patience and refusals
+
+    def _be_patient(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(self._patience.head_seconds, self._is_too_late)
+
+    def _stop_being_patient(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _is_too_late(self) -> None:
+        self._late = None
+        if self._head_has_begun:
+            seconds = self._patience.head_seconds
+            self._refuse(408, "bad_request", f"The head of the request was not there within {seconds:g} s.")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, code: str, detail: str) -> None:
+        self._refusal = (status, code, detail)
+        self.send_400_response(detail)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what never became a request; in the middle of another answer there is no room for that."""
+        if self._is_deaf or self.transport.is_closing():
+            return
+        self._is_deaf = True
+        if not self._is_idle:
+            self.transport.close()
+            return
+        status, code, detail = self._refusal or (400, "bad_request", "This is not HTTP/1.1.")
+        problem = {"type": "about:blank", "title": "The request was refused", "status": status, "code": code}
+        body = json.dumps({**problem, "detail": detail}).encode()
+        head = b"content-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+        else:
+            self.transport.close()

@@ -1,0 +1,132 @@
+"""Serving HTTP on the hub's sockets: connections in, requests to one ASGI application.
+
+What must stay true:
+
+- One loop and one application serve every socket; a request's scope carries its ``Connection``.
+- Nobody holds a connection without sending a request, or memory by sending an endless one (``protocol.py``).
+- Stopping is bounded: nobody new gets in, answers and streams that end by themselves do, the rest is cut off.
+
+uvicorn's configuration and its httptools protocol do the work; its ``Server`` is left out, since it takes over the
+signals, polls, and waits for connections without cutting any off.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from email.utils import formatdate
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from angelia.doors.http.protocol import HubProtocol, Patience
+
+ASGIApp = Callable[
+    [
+        MutableMapping[str, Any],
+        Callable[[], Awaitable[MutableMapping[str, Any]]],
+        Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ],
+    Awaitable[None],
+]
+
+log = logging.getLogger("angelia.http")
+# What a request may take to end once its connection is gone, and again once it is cancelled.
+_LAST_SECONDS = 0.25
+
+
+class HubServer:
+    """Serves ``app`` on sockets that already listen. ``start``, then ``run`` until it is cancelled, then ``stop``."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        tcp: Sequence[socket.socket],
+        unix: Sequence[socket.socket],
+        *,
+        patience: Patience,
+        tls: ssl.SSLContext | None = None,
+        websockets: type[asyncio.Protocol] | None = None,
+    ) -> None:
+        """Takes the sockets by kind: who comes by a Unix one may be the hub's owner. ``tls`` is for the TCP ones."""
+        self._tcp, self._unix, self._tls, self._patience = tcp, unix, tls, patience
+        self._config = uvicorn.Config(
+            app,
+            http=HubProtocol,
+            ws=websockets if websockets is not None else "none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            forwarded_allow_ips=[],
+            workers=1,
+            timeout_keep_alive=int(patience.idle_seconds),
+        )
+        self._config.load()
+        self._state = ServerState()
+        self._listeners: list[asyncio.Server] = []
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._state.connections)
+
+    async def start(self) -> None:
+        """Begin to accept; who has waited since the sockets listened is served first."""
+        self._tell_date()
+        loop = asyncio.get_running_loop()
+        for listener in self._tcp:
+            self._listeners.append(
+                await loop.create_server(self._factory(by_socket=False), sock=listener, ssl=self._tls)
+            )
+        for listener in self._unix:
+            self._listeners.append(await loop.create_unix_server(self._factory(by_socket=True), sock=listener))
+
+    def _factory(self, *, by_socket: bool) -> Callable[[], asyncio.Protocol]:
+        def connect() -> asyncio.Protocol:
+            return HubProtocol(self._config, self._state, self._patience, by_socket=by_socket)
+
+        return connect
+
+    async def run(self) -> None:
+        """Keep the ``Date`` header right; ends when it is cancelled."""
+        while True:
+            self._tell_date()
+            await asyncio.sleep(1)
+
+    def _tell_date(self) -> None:
+        self._state.default_headers = [(b"date", formatdate(time.time(), usegmt=True).encode())]
+
+    def close_listeners(self) -> None:
+        """From here on new connections are refused."""
+        for listener in self._listeners:
+            listener.close()
+
+    async def stop(self, seconds: float) -> int:
+        """Close everything: what ends by itself within ``seconds`` ends well. Returns how many had to be cut off."""
+        self.close_listeners()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        await self._until_quiet(seconds)
+        left = list(self._state.connections)
+        for connection in left:
+            connection.transport.abort()
+        await self._until_quiet(_LAST_SECONDS)
+        for task in list(self._state.tasks):
+            task.cancel()
+        await self._until_quiet(_LAST_SECONDS)
+        if left:
+            log.warning("%d connections did not end within %g s and were cut off", len(left), seconds)
+        return len(left)
+
+    async def _until_quiet(self, seconds: float) -> None:
+        """Until no connection is open and no request is being worked on, at most so long."""
+        deadline = time.monotonic() + seconds
+        # uvicorn has these two sets, and nothing that tells when they are empty.
+        while (self._state.connections or self._state.tasks) and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)

@@ -1,0 +1,36 @@
+"""A participant of this hub, and the tokens that prove who calls.
+
+What must stay true: a handle is compared without regard to case and shown as registered; a token is kept only as the
+SHA-256 of its 32 random bytes, so that whoever reads the store cannot use it.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """One known name. ``member``: gets what is sent to ``*``. Times are UTC milliseconds."""
+
+    handle: str
+    title: str = ""
+    description: str = ""
+    member: bool = False
+    keyed: bool = False
+    created_at: int
+    seen_at: int
+
+    @property
+    def mailbox(self) -> str:
+        """The key of its mailbox."""
+        return self.handle.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """One valid token of an agent. ``ends_at`` is set when a newer one replaced it and both still work for a while."""
+
+    id: str
+    mailbox: str
+    digest: bytes
+    created_at: int
+    ends_at: int | None = None

@@ -1,0 +1,112 @@
+"""What one message is: immutable once accepted.
+
+What must stay true: the fingerprint covers what the sender said and nothing that a hub stamps, so that it tells a
+repeat from a reused id and finds bits that flipped, on every hub that the message passes. Ids are looked up, never
+sorted by and never used as paths. Nothing inside ``body`` is ever read as a sender.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from angelia.model.errors import BadRequest
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class Intent(StrEnum):
+    """What the sender wants: an answer, nothing, or only to have said so (``ack`` never wakes anyone)."""
+
+    REQUEST = "request"
+    INFORM = "inform"
+    ACK = "ack"
+
+
+class Kind(StrEnum):
+    """A message of a participant, the answer to one, or the hub's own word."""
+
+    MESSAGE = "message"
+    REPLY = "reply"
+    NOTICE = "notice"
+
+
+class Lane(StrEnum):
+    """A person's mail is handed over before everything else."""
+
+    PERSON = "person"
+    NORMAL = "normal"
+
+
+class Replay(StrEnum):
+    """What to do when the outcome of a turn is unknown."""
+
+    ONCE = "once"
+    NEVER = "never"
+    ASK = "ask"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """One accepted message. Times are UTC milliseconds; ``body`` is compact JSON, as bytes.
+
+    ``flat``: the body is a seed payload, an object that stands for the whole message (its ``text`` is the text).
+    ``origin``: ``{hub, from, to}`` where it was first accepted, when that was another hub.
+    """
+
+    id: str
+    sender: str
+    to: str
+    intent: Intent
+    kind: Kind
+    text: str | None
+    body: bytes | None
+    flat: bool = False
+    thread: str
+    in_reply_to: str | None = None
+    chain: str
+    depth: int = 0
+    via: tuple[str, ...] = ()
+    lane: Lane = Lane.NORMAL
+    replay: Replay = Replay.ONCE
+    created_at: int
+    expires_at: int
+    verified: bool = False
+    about: str | None = None
+    reason: str | None = None
+    key: str | None = None
+    fingerprint: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes that count against a mailbox: what the sender sent, and 256 for the rest."""
+        return 256 + len((self.text or "").encode()) + len(self.body or b"")
+
+
+def check_id(value: object, what: str = "id") -> str:
+    """Return ``value`` if it is 32 lowercase hex digits, else raise ``BadRequest``."""
+    if not isinstance(value, str) or _ID.fullmatch(value) is None:
+        raise BadRequest(f"'{str(value)[:80]}' is not a message {what}: it is 32 lowercase hex digits.")
+    return value
+
+
+def fingerprint(
+    sender: str,
+    to: str,
+    intent: str | None,
+    kind: str,
+    text: str | None,
+    body: bytes | None,
+    thread: str | None,
+    in_reply_to: str | None,
+) -> bytes:
+    """SHA-256 over the eight fields as the sender gave them; an absent one differs from an empty one."""
+    digest = hashlib.sha256()
+    for field in (sender, to, intent, kind, text, body, thread, in_reply_to):
+        if field is None:
+            digest.update(b"-")
+            continue
+        data = field if isinstance(field, bytes) else field.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(data))
+        digest.update(data)
+    return digest.digest()

@@ -1,0 +1,1 @@
+"""Stores: each fills ``bus.ports.Store`` and passes ``tests/conformance``."""

@@ -1,0 +1,1 @@
+"""The store of one machine: SQLite, one writing thread, commits in groups."""
