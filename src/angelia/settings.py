@@ -171,7 +171,7 @@ def _one_of(*allowed: str) -> Callable[[object], str]:
 
 def _url(value: object) -> str:
     url = _text(value).rstrip("/")
-    if not url.startswith(("http://", "https://")):
+    if not url.startswith(("http://", "https://", "unix:/")):
         raise ValueError(f"{url!r} is no address of a hub")
     return url
 
@@ -195,7 +195,7 @@ FIELDS: dict[str, Field] = {
     "behind_proxy": Field(_flag, False, "true or false", "a proxy in front of the hub does TLS"),
     "tls_certificate": Field(_path, None, "a PEM file", "the certificate chain for TLS"),
     "tls_key": Field(_path, None, "a PEM file", "the key to that certificate"),
-    "hub_url": Field(_url, None, "http://… or https://…", "the hub that commands talk to"),
+    "hub_url": Field(_url, None, "http://…, https://… or unix:/…", "the hub that commands talk to"),
     "agent": Field(_text, None, "an agent's name", "whom commands act as"),
     "token": Field(_text, None, "a token", "that agent's token"),
     "durability": Field(
@@ -206,6 +206,7 @@ FIELDS: dict[str, Field] = {
     "log_level": Field(_one_of(*LEVELS), "info", ", ".join(LEVELS), "how much the hub tells"),
 }
 _NOT_IN_FILE = ("token",)  # files are shared and committed by mistake
+_SHORT_NAMES = {"hub_url": ("--hub", "ANGELIA_URL"), "agent": ("--as", "ANGELIA_AGENT")}
 _NO_SETTINGS = ("ANGELIA_CONFIG",)
 
 
@@ -220,9 +221,9 @@ def load(overrides: Mapping[str, object], environ: Environment | None = None, pl
     values: dict[str, object] = {}
     origins: dict[str, str] = {}
     for name, field in FIELDS.items():
-        variable = f"ANGELIA_{name.upper()}"
+        flag, variable = called(name)
         if name in flags:
-            where, raw = f"--{name.replace('_', '-')}", flags[name]
+            where, raw = flag, flags[name]
         elif env.get(variable, "") != "":
             where, raw = variable, env[variable]
         elif name in table:
@@ -242,10 +243,15 @@ def load(overrides: Mapping[str, object], environ: Environment | None = None, pl
     return Settings(values)
 
 
+def called(name: str) -> tuple[str, str]:
+    """The flag and the variable of a setting."""
+    return _SHORT_NAMES.get(name) or (f"--{name.replace('_', '-')}", f"ANGELIA_{name.upper()}")
+
+
 def _is_unknown(variable: str) -> bool:
     if not variable.startswith("ANGELIA_") or variable in _NO_SETTINGS or variable.startswith("ANGELIA_LIMITS_"):
         return False
-    return variable.removeprefix("ANGELIA_").lower() not in FIELDS
+    return all(variable != called(name)[1] for name in FIELDS)
 
 
 def _read_file(env: Environment, platform: str) -> tuple[str | None, dict[str, object]]:
@@ -268,7 +274,7 @@ def _read_file(env: Environment, platform: str) -> tuple[str | None, dict[str, o
         raise SettingsError(path, f"is no TOML: {error}") from None
     for name in table:
         if name in _NOT_IN_FILE:
-            raise SettingsError(f"{path}, {name}", "does not belong in a file", f"the variable ANGELIA_{name.upper()}")
+            raise SettingsError(f"{path}, {name}", "does not belong in a file", f"the variable {called(name)[1]}")
         if name not in FIELDS and name != "limits":
             known = ", ".join([name for name in FIELDS if name not in _NOT_IN_FILE] + ["[limits]"])
             raise SettingsError(f"{path}, {name}", "no setting has that name", known)

@@ -41,9 +41,9 @@ def _tell(bus: Bus, tx: Tx, stream: Stream) -> None:
         live = bus.streams.attached.get(other)
         if live is not None and live.ended is None:
             meta = {"from": PRESENCE, "type": CONNECTED, "kind": Kind.NOTICE.value}
-            tx.then(_show(live, json.dumps({**payload, "_meta": meta}, ensure_ascii=False).encode()))
+            tx.then(_show(live, _compact({**payload, "_meta": meta})))
         elif bus.directory.find(other) is not None:
-            _store(bus, tx, other, stream, json.dumps(payload, ensure_ascii=False).encode())
+            _store(bus, tx, other, stream, _compact(payload))
 
 
 def _show(live: Stream, data: bytes) -> Callable[[], None]:
@@ -83,3 +83,7 @@ def _store(bus: Bus, tx: Tx, other: str, stream: Stream, body: bytes) -> None:
         ),
         [parse(to)],
     )
+
+
+def _compact(value: dict[str, object]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

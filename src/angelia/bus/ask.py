@@ -117,7 +117,7 @@ def _take(bus: Bus, tx: Tx, waiter: Waiter, reply: Envelope) -> None:
 
 
 def finished(bus: Bus, answer: Answer, *, written: bool) -> None:
-    """The answer was written to a caller who is still there: settle the reply; or it was not: leave it in the mailbox."""
+    """The answer was written to a caller who is there: settle the reply; or it was not: leave it in the mailbox."""
     waiter = answer.waiter
     if waiter is None or waiter.users:
         return

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from angelia.bus.caller import Caller, Rank
 from angelia.bus.claim import owns
 from angelia.bus.core import Bus
-from angelia.bus.leases import Lease
 from angelia.bus.ports import Page, View
-from angelia.model.delivery import Delivery, Hand, State
+from angelia.model.delivery import Delivery, State
 from angelia.model.envelope import Envelope, Intent, check_id
 from angelia.model.errors import BadRequest, UnknownMessage
 
@@ -63,15 +62,10 @@ def _party(bus: Bus, caller: Caller, envelope: Envelope, deliveries: list[Delive
     return owns(bus, caller, envelope.sender.lower()) or any(owns(bus, caller, d.mailbox) for d in deliveries)
 
 
-def holder(bus: Bus, delivery: Delivery) -> dict[str, object] | None:
-    """Who has a leased delivery: the hand, since when, and until when where that is known."""
-    if delivery.state is not State.LEASED:
-        return None
-    lease: Lease | None = bus.leases.get(delivery.key, delivery.attempt)
-    found: dict[str, object] = {"by": (delivery.hand or Hand.CLAIM).value, "since": delivery.leased_at}
-    if lease is not None and lease.ends is not None:
-        found["until"] = lease.ends
-    return found
+def held_until(bus: Bus, delivery: Delivery) -> int | None:
+    """When the lease on a delivery ends (UTC ms); None where it has none, or none with an end."""
+    lease = bus.leases.get(delivery.key, delivery.attempt)
+    return lease.ends if lease is not None else None
 
 
 def expected(bus: Bus, delivery: Delivery, intent: Intent) -> str | None:

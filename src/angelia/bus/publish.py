@@ -6,6 +6,7 @@ content is the same message and gets the same answer; with other content it is r
 are one unit.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -72,11 +73,16 @@ class _Place:
 
 async def publish(bus: Bus, draft: Draft) -> Accepted:
     """Accept one message. Raises any ``CallerError`` of its checks, or the store's ``HubError``."""
+    return await publish_soon(bus, draft)
+
+
+def publish_soon(bus: Bus, draft: Draft) -> asyncio.Future[Accepted]:
+    """Check a message and queue it, so that many of one caller share commits; the future is its outcome."""
     bus.check_running()
     check(bus, draft)
     recipients = resolve(bus, draft)
     weight = len(draft.text or "") + len(draft.body or b"") + 1024
-    return await bus.store.write(lambda tx: accept(bus, tx, draft, recipients), weight=weight)
+    return bus.store.write(lambda tx: accept(bus, tx, draft, recipients), weight=weight)
 
 
 def check(bus: Bus, draft: Draft) -> None:

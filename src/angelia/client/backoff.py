@@ -19,7 +19,7 @@ def chance() -> float:
 
 
 class Backoff:
-    """The waits of one thing that is tried again and again. ``first_seconds`` is the first ceiling; it may be changed."""
+    """The waits of one thing that is tried again and again. ``first_seconds``, the first ceiling, may be changed."""
 
     def __init__(self, first_seconds: float, most_seconds: float, draw: Callable[[], float] = chance) -> None:
         self.first_seconds = first_seconds
@@ -33,6 +33,6 @@ class Backoff:
 
     def next_seconds(self) -> float:
         """It failed: how long to wait now."""
-        ceiling = min(max(self._most, self.first_seconds), self.first_seconds * 2 ** min(self._failures, 32))
+        ceiling = min(max(self._most, self.first_seconds), self.first_seconds * 2.0 ** min(self._failures, 32))
         self._failures += 1
         return self._draw() * ceiling

@@ -73,7 +73,7 @@ class Calls:
         thread: str | None = None,
         in_reply_to: str | None = None,
         ttl_seconds: float | None = None,
-        id: str | None = None,  # noqa: A002 - the wire's own name
+        id: str | None = None,
     ) -> dict[str, Any]:
         """Send a message; it is on the hub's disk when this returns. Out: ``{id, thread, deliveries, duplicate}``."""
         given = {"to": to, "text": text, "intent": intent, "thread": thread, "in_reply_to": in_reply_to,
@@ -81,7 +81,7 @@ class Calls:
         return self._surely("/v1/messages", self._message(given, body, id or new_id()))
 
     def reply(
-        self, message_id: str, text: str | None = None, *, body: object = ABSENT, id: str | None = None  # noqa: A002
+        self, message_id: str, text: str | None = None, *, body: object = ABSENT, id: str | None = None
     ) -> dict[str, Any]:
         """Answer a message. Out: as ``send``."""
         path = f"/v1/messages/{_part(message_id)}/reply"
@@ -96,7 +96,7 @@ class Calls:
         thread: str | None = None,
         in_reply_to: str | None = None,
         ttl_seconds: float | None = None,
-        id: str | None = None,  # noqa: A002
+        id: str | None = None,
         wait_seconds: float = 600.0,
     ) -> dict[str, Any]:
         """Send a request and wait for its reply. Out: ``{id, reply}``.
@@ -129,9 +129,7 @@ class Calls:
         query = {"after": after, "limit": limit, "state": state, "from": sender}
         return self._get(f"/v1/agents/{self._me()}/inbox", query)
 
-    def claim(
-        self, *, limit: int = 1, lease_seconds: float | None = None, wait_seconds: float = 0.0
-    ) -> dict[str, Any]:
+    def claim(self, *, limit: int = 1, lease_seconds: float | None = None, wait_seconds: float = 0.0) -> dict[str, Any]:
         """Take messages under a lease. Out: ``{deliveries: [{message, lease}], remaining}``."""
         wanted = {"limit": limit, "lease_seconds": lease_seconds, "wait_seconds": wait_seconds}
         return self._post(f"/v1/agents/{self._me()}/claim", wanted, waits=wait_seconds)
@@ -150,12 +148,12 @@ class Calls:
 
     def message(self, message_id: str, *, wait_seconds: float = 0.0) -> dict[str, Any]:
         """A message and its receipt; with a wait, once a state has changed or the time is over."""
-        query = {"wait": wait_seconds or None, "from": self.name}
+        query = {"wait": wait_seconds or None}
         return self._get(f"/v1/messages/{_part(message_id)}", query, waits=wait_seconds)
 
     def cancel(self, message_id: str) -> dict[str, Any]:
         """Withdraw what has not been delivered yet."""
-        return self._post(f"/v1/messages/{_part(message_id)}/cancel", {"from": self.name})
+        return self._post(f"/v1/messages/{_part(message_id)}/cancel", {})
 
     # ---- looking around, and what an owner may
 

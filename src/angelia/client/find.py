@@ -8,6 +8,7 @@ at somebody else's.
 from __future__ import annotations
 
 import os
+import stat
 from urllib.parse import urlsplit
 
 DEFAULT_URL = "http://127.0.0.1:18900"
@@ -56,10 +57,19 @@ def read(url: str) -> Address:
     return Address(host=parts.hostname, port=port or _PORTS[parts.scheme], tls=parts.scheme == "https")
 
 
-def choose(hub_url: str | None, socket_path: str | os.PathLike[str] | None) -> Address:
+def choose(hub_url: str | None, socket_path: str | None, usual_url: str = DEFAULT_URL) -> Address:
     """The address to call: ``hub_url`` where one is given, else the socket if it is there, else the usual port."""
     if hub_url:
         return read(hub_url)
-    if socket_path is not None and os.path.exists(socket_path):
-        return Address(path=os.fspath(socket_path))
-    return read(DEFAULT_URL)
+    if socket_path is not None and is_socket(socket_path):
+        return Address(path=socket_path)
+    return read(usual_url)
+
+
+def is_socket(path: str) -> bool:
+    """Whether there is a socket of this user: one that somebody else put there is not our hub's."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()

@@ -134,7 +134,7 @@ class Listener:
             if error.code != "lease_lost":
                 self._notice(f"{taken.id} was dealt with, but its ack was refused: {error.detail}")
         except ClientError:
-            pass  # noqa: S110 - the hub offers it again, and then it is acked
+            pass  # the hub offers it again, and then it is acked
 
     def _let_go(self, taken: Taken) -> str:
         with self._changed:
@@ -220,7 +220,7 @@ class OnceListener(Listener):
 
     def take(self, seconds: float) -> Taken | None:
         """As ever; from now on until there is one, one is being claimed."""
-        if not self._held:
+        if self._locked and not self._held:
             self._wanted.set()
         return super().take(seconds)
 

@@ -30,7 +30,7 @@ _TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504, 507)
 
 
 class Item(NamedTuple):
-    """One event. ``kind``: ``message``, or the hub's ``superseded``, ``reset``, ``lagged``, ``bye``; ``id``: its place."""
+    """One event, and the id of its place. ``kind``: ``message``, or the hub's ``superseded reset lagged bye``."""
 
     kind: str
     data: dict[str, Any]

@@ -5,7 +5,9 @@ What must stay true:
 
 - Nothing that an agent writes can end a line early. Data is split where the standard would split it; an id or event
   name that cannot stand on one line is refused. So no message can forge another, an id or a reconnection time.
-- Whatever an encoding function returns is a whole block, blank line included: any sequence of them is a stream.
+- Any sequence of what the encoding functions return is a stream. An event ends with its blank line; a comment and a
+  retry are lines by themselves, without one: some readers (httpx-sse 0.4) take a blank line after either for an event
+  with nothing in it.
 - The parser yields the same events wherever the bytes were cut, in time linear in their number, and holds at most
   `max_event_bytes` of an event. An event that was completed is handed out, whatever follows it.
 
@@ -61,19 +63,19 @@ def event(data: bytes, id: str | None = None, event: str | None = None) -> bytes
 def comment(text: str) -> bytes:
     """Encode a text that readers skip. In: any text, of any number of lines. Out: its bytes, a comment a line."""
     lines = _unified(text.encode()).replace(b"\n", b"\n: ")
-    return b": %b\n\n" % lines
+    return b": %b\n" % lines
 
 
 def retry(milliseconds: int) -> bytes:
     """Encode how long a reader shall wait before it connects again. Raises ValueError for a negative time."""
     if milliseconds < 0:
         raise ValueError(f"a reconnection time cannot be negative: {milliseconds}")
-    return b"retry: %d\n\n" % milliseconds
+    return b"retry: %d\n" % milliseconds
 
 
 def connected(retry_ms: int) -> bytes:
-    """Encode the first block of a stream of ours: it opens the stream for the reader and says when to come back."""
-    return comment("connected")[:-1] + retry(retry_ms)
+    """Encode the first lines of a stream of ours: it opens the stream for the reader and says when to come back."""
+    return comment("connected") + retry(retry_ms)
 
 
 def _unified(text: bytes) -> bytes:

@@ -117,3 +117,22 @@ def _plain(field: str) -> str:
     for escape, sign in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         field = field.replace(escape, sign)
     return field
+
+
+def secret(path: str) -> str:
+    """The secret that a private file holds; made, with 256 random bits, where there is none."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        os.chmod(path, 0o600)
+        with open(path, encoding="ascii") as file:
+            found = file.read().strip()
+        if len(found) < 32:
+            raise UnfitFolder(f"{path} holds no secret; remove it, and a new one is made.") from None
+        return found
+    made = os.urandom(32).hex()
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(made + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return made

@@ -1,7 +1,7 @@
 """The sums of each mailbox, kept beside the rows so that no bound is checked by counting.
 
-What must stay true: the sums are those of the rows, always: every change of a delivery goes through ``change``, and a
-unit that is rolled back gives its changes to ``undo``. A mailbox without an open delivery has no entry, so memory
+What must stay true: the sums are those of the rows, always: every change of a delivery goes through ``added``,
+``moved`` or ``weigh``, and a unit that is rolled back gives its changes to ``undo``. A mailbox without an open delivery has no entry, so memory
 follows what is open and not what ever was. One ``Loads`` belongs to one thread.
 """
 
@@ -14,23 +14,38 @@ from angelia.model.delivery import Delivery, State
 Change = tuple[str, str, int, int, int, int]
 
 
-def change(old: Delivery | None, new: Delivery | None) -> Change | None:
-    """What becoming ``new`` does to the sums; None where it does nothing. None stands for "not there"."""
-    opened = ready = queued = size = 0
-    for delivery, sign in ((old, -1), (new, 1)):
-        if delivery is None or delivery.state > State.HELD:
-            continue
-        opened += sign
-        size += sign * delivery.size
-        if delivery.state is State.QUEUED:
-            queued += sign
-            if not delivery.deferred:
-                ready += sign
-    if not (opened or ready or queued or size):
+def weigh(mailbox: str, sender: str, state: int, deferred: bool, size: int, sign: int = 1) -> Change | None:
+    """What one delivery adds to the sums (takes from them where ``sign`` is -1); None where it is not open."""
+    if state > State.HELD:
         return None
-    some = new or old
-    assert some is not None
-    return some.mailbox, some.sender.lower(), opened, ready, queued, size
+    queued = sign if state == State.QUEUED else 0
+    return mailbox, sender.lower(), sign, 0 if deferred else queued, queued, sign * size
+
+
+def added(new: Delivery) -> Change | None:
+    """What a new delivery does to the sums."""
+    return weigh(new.mailbox, new.sender, new.state, new.deferred, new.size)
+
+
+def moved(old: Delivery, new: Delivery) -> Change | None:
+    """What a change of state does to the sums. ``ValueError`` where ``new`` differs in what never changes."""
+    if (
+        old.key != new.key
+        or old.mailbox != new.mailbox
+        or old.sender != new.sender
+        or old.size != new.size
+        or old.lane != new.lane
+        or old.connection != new.connection
+        or old.message_id != new.message_id
+        or old.to != new.to
+    ):
+        raise ValueError(f"delivery {old.key} may not change its message, place, lane or size")
+    opened = (new.state <= State.HELD) - (old.state <= State.HELD)
+    queued = (new.state == State.QUEUED) - (old.state == State.QUEUED)
+    ready = (new.state == State.QUEUED and not new.deferred) - (old.state == State.QUEUED and not old.deferred)
+    if not (opened or queued or ready):
+        return None
+    return new.mailbox, new.sender.lower(), opened, ready, queued, opened * new.size
 
 
 class Loads:

@@ -3,7 +3,7 @@
 What must stay true: rows change only through ``MemoryTx._set``, which remembers how to change them back. Plain and slow
 on purpose: it is the text by which the other stores are read.
 """
-# ruff: noqa: D102  (the port says what each method does)
+
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,8 @@ from angelia.bus.ports import Load, Page, Parcel, Scope
 from angelia.model.agent import Agent, Token
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Kind
-from angelia.storage.load import Change, Loads, change
+from angelia.model.errors import Unwell
+from angelia.storage.load import Change, Loads, added, moved, weigh
 
 _GONE = object()
 
@@ -80,7 +81,7 @@ class MemoryView:
 
     def history(self, mailbox: str, after: int, upto: int, limit: int, max_bytes: int) -> list[Parcel]:
         settled = (State.DELIVERED, State.ANSWERED)
-        found = [d for d in self._mailbox(mailbox) if d.state in settled and d.attempt and after < d.seq <= upto]
+        found = [d for d in self._mailbox(mailbox) if d.state in settled and after < d.seq <= upto]
         return self._parcels(found, limit, max_bytes)
 
     def replay_floor(self, mailbox: str, since: int, rows: int) -> int:
@@ -187,14 +188,16 @@ class MemoryTx(MemoryView):
             self._set(self._rows.accepted_at, envelope.id, accepted_at)
         for delivery in deliveries:
             if delivery.key in self._rows.deliveries:
-                raise ValueError(f"delivery {delivery.key} is there already")
-            self._put(None, delivery)
+                raise Unwell(f"The store refused a row: delivery {delivery.key} is there already. Nothing was stored.")
+            self._set(self._rows.deliveries, delivery.key, delivery)
+            self._sum(added(delivery))
 
     def move(self, old: Delivery, new: Delivery) -> bool:
         here = self._rows.deliveries.get(old.key)
         if here is None or here.state is not old.state or here.attempt != old.attempt:
             return False
-        self._put(here, new)
+        self._sum(moved(here, new))
+        self._set(self._rows.deliveries, old.key, new)
         return True
 
     def remove(self, deliveries: Sequence[Delivery]) -> None:
@@ -202,7 +205,8 @@ class MemoryTx(MemoryView):
             here = self._rows.deliveries.get(delivery.key)
             if here is None:
                 continue
-            self._put(here, None)
+            self._set(self._rows.deliveries, here.key, _GONE)
+            self._sum(weigh(here.mailbox, here.sender, here.state, here.deferred, here.size, -1))
             if here.attempt and here.seq > self._rows.removed.get(here.mailbox, 0):
                 self._set(self._rows.removed, here.mailbox, here.seq)
             if not self.deliveries(here.message_id):
@@ -230,14 +234,10 @@ class MemoryTx(MemoryView):
     def put_self_test(self, value: int) -> None:
         self._set(self._rows.values, "self_test", value)
 
-    def _put(self, old: Delivery | None, new: Delivery | None) -> None:
-        some = new or old
-        assert some is not None
-        self._set(self._rows.deliveries, some.key, new if new is not None else _GONE)
-        difference = change(old, new)
-        if difference is not None:
-            self.changes.append(difference)
-            self._loads.apply([difference])
+    def _sum(self, change: Change | None) -> None:
+        if change is not None:
+            self.changes.append(change)
+            self._loads.apply([change])
 
     def _set(self, mapping: dict[Any, Any], key: Any, value: object) -> None:
         old = mapping.get(key, _GONE)

@@ -1,7 +1,8 @@
 """What a door may know of the connection that a request came by. The server puts it into each scope.
 
-What must stay true: ``local_admin`` is set from what the kernel says about the peer, never from anything in a request.
-A scope without a connection (a test's) is an ordinary caller by TCP.
+It is the ``Connection`` that the bus's streams ask for. What must stay true: ``local_admin`` is set from what the
+kernel says about the peer, never from anything in a request. A scope without a connection (a test's) is an ordinary
+caller by TCP.
 """
 
 import os
@@ -9,7 +10,7 @@ import socket
 import struct
 import sys
 from asyncio import Transport
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 # scope["state"][KEY] is the Connection, for HTTP and for WebSockets alike.
@@ -19,21 +20,27 @@ _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES = 0, 1, 76
 
 
 class Connection:
-    """One connection. ``transport`` tells how much is not yet written, and can cut it off."""
+    """One connection. ``transport`` tells how much is not yet written, and can cut it off.
 
-    __slots__ = ("by_socket", "local_admin", "transport")
+    ``lost``: it is no more. ``lost_unwritten``: it ended before all of an answer had left this process, so that it is
+    not known what the other side has. ``on_lost`` is called once, when it ends; whoever answers a request may set it.
+    """
+
+    __slots__ = ("by_socket", "local_admin", "lost", "lost_unwritten", "on_lost", "transport")
 
     def __init__(self, transport: Transport | None, *, by_socket: bool = False, local_admin: bool = False) -> None:
         """``by_socket``: over the Unix socket; ``local_admin``: and the peer is the hub's own user."""
         self.transport, self.by_socket, self.local_admin = transport, by_socket, local_admin
+        self.on_lost: Callable[[], None] | None = None
+        self.lost = self.lost_unwritten = False
 
-    @property
-    def unwritten_bytes(self) -> int:
-        """What was given to the connection and not yet to the kernel."""
-        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+    def unsent(self) -> int:
+        """Bytes that were given to the connection and not yet to the kernel; 0 once it is lost."""
+        return 0 if self.transport is None or self.lost else self.transport.get_write_buffer_size()
 
     def abort(self) -> None:
         """Cut it off at once; what is not written is lost, and whoever sends or receives on it is told."""
+        self.lost_unwritten = True
         if self.transport is not None:
             self.transport.abort()
 

@@ -22,7 +22,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from angelia.doors.http.connection import KEY, of_transport
+from angelia.doors.http.connection import KEY, Connection, of_transport
 
 _HEADERS = 256
 _SENT_AHEAD = 64
@@ -48,6 +48,7 @@ class HubProtocol(HttpToolsProtocol):
         super().__init__(config, state, {})
         self.timeout_keep_alive = patience.idle_seconds  # type: ignore[assignment]
         self._patience, self._by_socket = patience, by_socket
+        self._connection = Connection(None)
         self._answering: RequestResponseCycle | None = None
         self._data = b""
         self._unused_bytes = 0  # received since the last piece of a body: held by the parser, or thrown away
@@ -62,11 +63,22 @@ class HubProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Say in every scope, WebSocket's included, what the connection is."""
         super().connection_made(transport)
-        self.app_state = {KEY: of_transport(transport, by_socket=self._by_socket)}
+        self._connection = of_transport(transport, by_socket=self._by_socket)
+        self.app_state = {KEY: self._connection}
         self._be_patient()
+
+    def eof_received(self) -> None:
+        """The caller is going: what an answer still has to say is thrown away from here on."""
+        self._connection.lost_unwritten |= not self._is_idle
+        super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell every request on it."""
+        self._connection.lost = True
+        # Without an error, what was written before the end has left.
+        self._connection.lost_unwritten |= exc is not None or not self._is_idle
+        if self._connection.on_lost is not None:
+            self._connection.on_lost()
         self._stop_being_patient()
         for cycle in [self._answering, *(cycle for cycle, _ in self.pipeline)]:
             if cycle is not None and not cycle.response_complete:
@@ -155,7 +167,7 @@ class HubProtocol(HttpToolsProtocol):
         stopped = sys.exception()
         rest = self._data[stopped.args[0] :] if isinstance(stopped, httptools.HttpParserUpgrade) else b""
         version = self.parser.get_http_version().encode()
-        head = [self.scope["method"].encode(), b" ", self.url, b" HTTP/", version, b"\r\n"]
+        head = [self.parser.get_method(), b" ", self.url, b" HTTP/", version, b"\r\n"]
         for name, value in self.headers:
             if name == b"connection":
                 words = [word.strip() for word in value.split(b",")]

@@ -1,0 +1,177 @@
+"""Composition: settings → store → bus → hands and doors; start and stop.
+
+What must stay true:
+
+- Everything is wired here, and nowhere else; parts are handed plain values.
+- Ready means: sockets bound, store opened and checked, doors open. The end comes in one order: nobody new, streams say
+  goodbye, connections end, the store commits what it has.
+- A commit that failed, or a lock that is gone, ends the serving at once; what then happens is for the caller.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from enum import Enum, auto
+
+from angelia import __version__
+from angelia.bus.core import Bus, close_bus, open_bus
+from angelia.bus.directory import digest_of
+from angelia.bus.system import SystemClock, SystemIds
+from angelia.bus.timekeeper import keep_time
+from angelia.doors.http.hub import Hub
+from angelia.doors.http.listen import authority
+from angelia.doors.http.protocol import Patience
+from angelia.doors.http.routes import make_app
+from angelia.doors.http.server import HubServer
+from angelia.model.limits import Limits
+from angelia.settings import Settings, SettingsError
+from angelia.storage.folder import secret
+from angelia.storage.lock import FolderLock
+from angelia.storage.sqlite.store import SqliteStore
+
+log = logging.getLogger("angelia.hub")
+LOCK_LOOK_SECONDS = 1.0
+# A store that does not close in this time hangs; what it has accepted is on disk.
+CLOSE_SECONDS = 10.0
+
+
+class End(Enum):
+    """Why the serving ended."""
+
+    ASKED = auto()
+    STORE_FAILED = auto()
+    LOCK_LOST = auto()
+
+
+class _Ending:
+    """The end, once somebody has called for it; the first reason counts."""
+
+    def __init__(self) -> None:
+        self.reason: End | None = None
+        self._called = asyncio.Event()
+
+    def call(self, reason: End) -> None:
+        self.reason = self.reason or reason
+        self._called.set()
+
+    async def wait(self) -> End:
+        await self._called.wait()
+        assert self.reason is not None
+        return self.reason
+
+
+async def serve(
+    settings: Settings,
+    lock: FolderLock,
+    tcp: Sequence[socket.socket],
+    unix: socket.socket,
+    announce: Callable[[list[str]], None],
+    hang_up: Callable[[], None],
+) -> End:
+    """Serve on sockets that listen already, until the end. ``announce`` is told the addresses once the hub is ready."""
+    limits = limits_of(settings)
+    ending = _Ending()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.call, End.ASKED)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
+    store = await SqliteStore.open(os.path.join(settings.data_dir, "angelia.db"), durability=settings.durability)
+    try:
+        bus = await open_bus(store, SystemClock(), SystemIds(), limits)
+        port = tcp[0].getsockname()[1]
+        hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED))
+        server = HubServer(make_app(bus, hub), tcp, [unix], patience=Patience(), tls=_tls(settings))
+        async with asyncio.TaskGroup() as tasks:
+            beside = [
+                tasks.create_task(server.run()),
+                tasks.create_task(keep_time(bus, settings.keepalive_seconds)),
+                tasks.create_task(_watch_lock(lock, ending)),
+                tasks.create_task(_watch_store(store, ending)),
+            ]
+            await server.start()
+            scheme = "http" if settings.tls_certificate is None else "https"
+            urls = [f"{scheme}://{authority(*each.getsockname()[:2])}" for each in tcp]
+            lock.publish(port=port, instance=store.instance, addresses=urls, ready=True)
+            log.info("the hub serves on %s, data folder %s", " and ".join(urls), settings.data_dir)
+            announce(urls)
+            end = await ending.wait()
+            log.info("the hub is stopping: %s", _WORDS[end])
+            await _stop(bus, server, settings.stop_seconds)
+            for task in beside:
+                task.cancel()
+    finally:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await store.close()
+    log.info("the hub has stopped")
+    return end
+
+
+_WORDS = {
+    End.ASKED: "it was asked to",
+    End.STORE_FAILED: "a commit failed; what it left on disk is looked at anew",
+    End.LOCK_LOST: "the data folder is no longer ours: its lock file was removed or replaced",
+}
+
+
+async def _stop(bus: Bus, server: HubServer, seconds: float) -> None:
+    server.close_listeners()
+    await close_bus(bus)
+    await server.stop(seconds)
+
+
+async def _watch_lock(lock: FolderLock, ending: _Ending) -> None:
+    """A hub without its lock would be one of two."""
+    while lock.holds():  # noqa: ASYNC110 - the kernel has no event for it
+        await asyncio.sleep(LOCK_LOOK_SECONDS)
+    ending.call(End.LOCK_LOST)
+
+
+async def _watch_store(store: SqliteStore, ending: _Ending) -> None:
+    await store.failed.wait()
+    ending.call(End.STORE_FAILED)
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The limits, with those that are set; ``SettingsError`` for a name that no limit has."""
+    kinds = {field.name: type(field.default) for field in fields(Limits)}
+    for name, value in settings.limits.items():
+        where = settings.where(f"limits.{name}")
+        if name not in kinds:
+            raise SettingsError(where, f"no limit is called {name}", ", ".join(sorted(kinds)))
+        if kinds[name] is int and not isinstance(value, int):
+            raise SettingsError(where, f"{value!r} is no whole number", "a whole number above 0")
+    return replace(Limits(), **settings.limits)  # type: ignore[arg-type]  # checked just above
+
+
+def _hub(settings: Settings, limits: Limits, port: int, bus: Bus, stop: Callable[[], None]) -> Hub:
+    return Hub(
+        version=__version__,
+        pid=os.getpid(),
+        port=port,
+        since=bus.clock.now(),
+        data_dir=settings.data_dir,
+        durability=settings.durability,
+        keepalive_seconds=settings.keepalive_seconds,
+        request_bytes=limits.request_bytes,
+        batch_bytes=limits.batch_bytes,
+        host_names=settings.allowed_hosts,
+        admin_digest=digest_of(secret(os.path.join(settings.data_dir, "admin.token"))),
+        tokens_only=bool(settings.beyond_loopback),
+        stop=stop,
+    )
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.tls_certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(settings.where("tls_certificate"), f"cannot be used: {error}", "a PEM file") from None
+    return context

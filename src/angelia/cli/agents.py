@@ -1,0 +1,42 @@
+"""``angelia agents``: everyone who can be reached, here and elsewhere."""
+
+from __future__ import annotations
+
+from angelia.cli import exits, parse, say, session
+from angelia.cli.ages import age
+from angelia.cli.show import table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from angelia.settings import Settings
+
+HEADERS = ("AGENT", "PRESENCE", "QUEUED", "OLDEST", "WHAT IT IS")
+
+
+def run(argv: list[str], settings: Settings) -> int:
+    """Print the roster."""
+    made = parse.parser("agents", "List everyone who can be reached, with presence and what waits for them.",
+                        "angelia agents\nangelia agents --json | jq -r '.agents[].handle'")  # fmt: skip
+    given = parse.parse(made, argv)
+    with session.anyone(settings).calls() as hub:
+        found = hub.agents()
+    if given.json:
+        say.data({"agents": found})
+    elif not found:
+        say.line("nobody yet")
+    else:
+        say.lines(table([row(agent) for agent in found], HEADERS))
+    return exits.DONE
+
+
+def row(agent: dict[str, Any]) -> tuple[str, ...]:
+    """One line of the table."""
+    name = str(agent.get("handle", ""))
+    connection = agent.get("connection")
+    if connection and connection not in ("local", "@local"):
+        name = f"{name}@{connection}"
+    what = " - ".join(str(agent[key]) for key in ("title", "description") if agent.get(key))
+    presence = str(agent.get("presence") or "") + ("" if agent.get("keyed") else " (open)")
+    return name, presence.strip(), str(agent.get("queued", "")), age(agent.get("oldest_unread_at")), what

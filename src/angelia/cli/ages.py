@@ -1,0 +1,23 @@
+"""How long ago something was, for people: from a time as it stands on the wire to a word such as ``3 min``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from angelia.cli.show import ago
+
+
+def age(stamp: object) -> str:
+    """In: RFC 3339, UTC. Out: its age; "" for what is no time."""
+    moment = _read(stamp)
+    return "" if moment is None else ago(int((datetime.now(UTC) - moment).total_seconds() * 1000))
+
+
+def _read(stamp: object) -> datetime | None:
+    if not isinstance(stamp, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

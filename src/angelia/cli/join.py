@@ -1,0 +1,63 @@
+"""``angelia join``: make a name an agent's own.
+
+What must stay true: the owner does this, whoever ``--as`` says. A token that works is kept, so that joining twice does
+no harm; one that was lost is replaced. The token itself is never printed.
+"""
+
+from __future__ import annotations
+
+from angelia.cli import exits, parse, say, session, tokens
+from angelia.client.calls import Calls
+from angelia.client.errors import HubError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from angelia.settings import Settings
+
+
+def run(argv: list[str], settings: Settings) -> int:
+    """Make the name known and key it, unless ``--open``."""
+    made = parse.parser(
+        "join",
+        "Make a name known here, and key it: from then on it takes the token that this keeps in a file.",
+        "angelia join scout --title 'Scout' --description 'reads the news'\n"
+        "angelia send --as scout hermes 'good morning'",
+    )
+    made.add_argument("name", metavar="NAME", help="1 to 64 letters, digits, _ or -")
+    made.add_argument("--open", action="store_true", help="leave it open: anyone on this machine may use it")
+    made.add_argument("--title", metavar="TEXT", help="what it is called")
+    made.add_argument("--description", metavar="TEXT", help="what it does, for others to know when to write to it")
+    given = parse.parse(made, argv)
+    name = tokens.check_name(given.name)
+    way = session.owner(settings)
+    with way.calls() as hub:
+        agent = hub.put_agent(name, title=given.title, description=given.description)
+        if given.open:
+            keyed = bool(agent.get("keyed"))
+            path = None
+        else:
+            keyed = True
+            path = tokens.find(settings.data_dir, name)
+            if path is None or not _works(way, name, tokens.read(settings.data_dir, name)):
+                path = tokens.save(settings.data_dir, name, hub.new_token(name)["token"])
+    if given.json:
+        say.data({"agent": name, "keyed": keyed, "token_file": path})
+        return exits.DONE
+    if path is None:
+        say.line(f"{name} is known" + (", and was keyed before: --open does not change that" if keyed else " and open"))
+    else:
+        say.line(path)
+        say.aside(f"{name} is keyed; its token is in that file. Use it: angelia listen --as {name}")
+    return exits.DONE
+
+
+def _works(way: session.Way, name: str, token: str | None) -> bool:
+    """Whether a token that is kept from earlier still opens its mailbox."""
+    try:
+        with Calls(way.address, name=name, token=token) as hub:
+            hub.inbox(limit=1)
+    except HubError as error:
+        if error.status in (401, 403):
+            return False
+        raise
+    return True

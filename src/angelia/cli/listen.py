@@ -1,0 +1,133 @@
+"""``angelia listen``: receive one's mail for ever, each message once.
+
+What must stay true: it outlives the hub, sleep and dead lines, and ends only when it is told to, when another listener
+of the same name takes over, when the hub refuses it for good, or when nobody reads its output. A message is acked after
+it was handed over whole and noted as finished, never before.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+from angelia.cli import exits, parse, say, session, tokens
+from angelia.cli.hand import OutputClosed, Stopped, ToCommand, ToStdout
+from angelia.client.client import Client
+from angelia.client.journal import Journal
+from angelia.client.listener import Listener, OnceListener, Taken
+from angelia.settings import Settings
+
+TICK_SECONDS = 0.5
+
+
+class _Stop:
+    """Whether somebody asked for an end. The second time asks the system to make one."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._heard)
+
+    def _heard(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        signal.signal(number, signal.SIG_DFL)
+
+
+def run(argv: list[str], settings: Settings) -> int:
+    """Listen."""
+    made = parse.parser(
+        "listen",
+        "Receive your mail as it comes, for ever. Each message is a JSON object, on a line of stdout or on the stdin\n"
+        "of a command that is run for it. Where that does not end with 0 the message comes again, later each time.",
+        'angelia listen --as scout | while read -r line; do echo "$line" | jq -r .text; done\n'
+        "angelia listen --as scout --exec './answer.sh'     # there: angelia reply \"$ANGELIA_ID\" 'done'",
+    )
+    made.add_argument(
+        "--exec", metavar="COMMAND",
+        help="run this for each message: split into words as a shell does, and run without one; it finds ANGELIA_FROM, "
+        "ANGELIA_ID, ANGELIA_THREAD and ANGELIA_ATTEMPT in its environment",
+    )  # fmt: skip
+    made.add_argument("--once", action="store_true", help="end after one message; 1 when its command failed")
+    given = parse.parse(made, argv)
+    command = _command(given.exec) if given.exec is not None else None
+    way = session.caller(settings)
+    name = way.name or session.OWNER
+
+    def connect() -> Client:
+        return Client(way.address, name=name, token=way.token)
+
+    journal = Journal(_journal_path(settings, name))
+    stop = _Stop()
+    hand: ToCommand | ToStdout = (
+        ToCommand(command, _variables(settings, name)) if command else ToStdout(lambda: stop.asked)
+    )
+    kind = OnceListener if given.once else Listener
+    with kind(connect, journal, say.aside) as listener:
+        try:
+            return _work(listener, hand, once=given.once, stopping=lambda: stop.asked)
+        except (OutputClosed, Stopped):
+            return exits.DONE
+
+
+def _work(listener: Listener, hand: ToCommand | ToStdout, *, once: bool, stopping: Callable[[], bool]) -> int:
+    while not stopping():
+        hand.check()
+        taken = listener.take(TICK_SECONDS)
+        if taken is None:
+            if listener.ended:
+                break
+            continue
+        if not taken.lease and isinstance(hand, ToCommand):
+            continue  # who came online is news for a reader, and no work
+        failure = hand(taken)
+        _settle(listener, taken, failure)
+        if once:
+            return exits.NO if failure else exits.DONE
+    if listener.error is not None:
+        raise listener.error
+    if listener.superseded:
+        say.aside("another listener of this name has taken over")
+        return exits.NO
+    return exits.DONE
+
+
+def _settle(listener: Listener, taken: Taken, failure: str) -> None:
+    if failure:
+        say.aside(f"{failure}; {taken.id} goes back to the hub")
+        listener.give_back(taken, failure)
+    else:
+        listener.finish(taken)
+
+
+def _command(line: str) -> list[str]:
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise exits.UsageError(f"--exec cannot be split into words: {error}") from None
+    if not words:
+        raise exits.UsageError("--exec is empty")
+    if shutil.which(words[0]) is None:
+        raise exits.UsageError(f"--exec: there is no command '{words[0]}' that could be run")
+    return words
+
+
+def _variables(settings: Settings, name: str) -> dict[str, str]:
+    """So that a plain ``angelia reply`` in the command acts as the same agent at the same hub."""
+    variables = {"ANGELIA_DATA_DIR": settings.data_dir}
+    if settings.hub_url:
+        variables["ANGELIA_URL"] = settings.hub_url
+    if name != session.OWNER:
+        variables["ANGELIA_AGENT"] = name
+    return variables
+
+
+def _journal_path(settings: Settings, name: str) -> str:
+    """One journal for each name at each hub. Both are checked before they become a part of a path."""
+    tokens.check_name(name)
+    place = "".join(sign if sign.isalnum() or sign in ".-" else "_" for sign in settings.hub_url or "")
+    os.makedirs(settings.data_dir, mode=0o700, exist_ok=True)
+    return os.path.join(settings.data_dir, "listen", name.lower() + (f"@{place}" if place else ""))

@@ -1,0 +1,69 @@
+"""A command's own arguments: argparse, set up the same way for every command.
+
+What must stay true: options and words may be mixed in any order; no option can be shortened, so that a later one
+cannot change what an old script means. A word that begins with a dash and holds a space or a line end is a text, such
+as a Markdown list, and no option; for any other there is ``--``.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+GLOBAL = """\
+everywhere:
+  --as NAME       act as this agent (ANGELIA_AGENT); else as human, the hub's owner
+  --hub URL       the hub to call (ANGELIA_URL); else the one of the data folder
+  --data-dir DIR  the data folder (ANGELIA_DATA_DIR)
+  --json          answer in JSON"""
+
+
+def parser(command: str, summary: str, example: str) -> argparse.ArgumentParser:
+    """A parser for ``command``. ``example`` is a line or more that work as they stand."""
+    shown = "\n".join(f"  {line}" for line in example.strip().splitlines())
+    made = argparse.ArgumentParser(
+        prog=f"angelia {command}",
+        description=summary,
+        epilog=f"{GLOBAL}\n\nexample:\n{shown}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
+    return made
+
+
+def parse(made: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """Read the arguments; argparse itself says what is wrong, and ends with 2."""
+    words = {f"\0{place}": word for place, word in enumerate(argv) if _is_text(word)}
+    shielded = [f"\0{place}" if _is_text(word) else word for place, word in enumerate(argv)]
+    found = made.parse_intermixed_args(shielded)
+    for name, value in vars(found).items():
+        if isinstance(value, str) and value in words:
+            setattr(found, name, words[value])
+    return found
+
+
+def _is_text(word: str) -> bool:
+    return word.startswith("-") and any(sign.isspace() for sign in word.partition("=")[0])
+
+
+def seconds(word: str) -> float:
+    """A time such as ``90``, ``15m``, ``2h`` or ``7d``, in seconds."""
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(word[-1:], 0)
+    number = word[:-1] if unit else word
+    if not number.replace(".", "", 1).isdigit() or not number.isascii():
+        raise argparse.ArgumentTypeError(f"'{word}' is no time: write seconds, or 15m, 2h, 7d")
+    return float(number) * (unit or 1)
+
+
+def count(word: str) -> int:
+    """A whole number above nothing."""
+    if not (word.isascii() and word.isdigit()) or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"'{word}' is no number above 0")
+    return int(word)
+
+
+def message_id(word: str) -> str:
+    """A message's id."""
+    if len(word) != 32 or set(word) - set("0123456789abcdef"):
+        raise argparse.ArgumentTypeError(f"'{word}' is no message id: it has 32 lowercase hex digits")
+    return word

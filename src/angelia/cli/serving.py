@@ -1,0 +1,64 @@
+"""Between ``angelia up`` and the hub itself: loop, log, limits of the process, and what its end means.
+
+What must stay true: nothing here knows what a hub is made of; that is ``app.py``. This is loaded once the lock is held.
+"""
+
+import logging
+import resource
+import socket
+import sys
+from collections.abc import Callable
+
+import uvloop
+
+from angelia import app
+from angelia.cli import exits, hub_log, stdio
+from angelia.settings import Settings, SettingsError
+from angelia.storage.lock import FolderLock
+
+log = logging.getLogger("angelia.hub")
+# A stream takes one, and there may be 12,000; the kernel's own bound for a process is lower on macOS.
+FILES_WANTED = 16_384
+FILES_MACOS = 10_240
+
+
+def serve(
+    settings: Settings,
+    lock: FolderLock,
+    tcp: list[socket.socket],
+    unix: socket.socket,
+    announce: Callable[[list[str]], None],
+) -> int | None:
+    """Serve until the end; the exit code, or None where the hub has to replace itself."""
+    path = f"{settings.data_dir}/hub.log"
+    handler = hub_log.start(settings.log_level, path)
+    _allow_files()
+
+    def hang_up() -> None:
+        stdio.leave_terminal(path)
+        log.info("the terminal is gone; the hub goes on, and logs here. It ends with: angelia down")
+
+    try:
+        end = uvloop.run(app.serve(settings, lock, tcp, unix, announce, hang_up))
+    except SettingsError:
+        raise
+    except Exception:
+        log.exception("the hub ends by a fault of its own; what was accepted is on disk")
+        return exits.NO
+    finally:
+        handler.finish()
+    return {app.End.ASKED: exits.DONE, app.End.LOCK_LOST: exits.NO, app.End.STORE_FAILED: None}[end]
+
+
+def _allow_files() -> None:
+    """Raise the number of files that this process may have open, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MACOS if sys.platform == "darwin" else FILES_WANTED
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        log.warning("only %d files may be open at once: more streams than that cannot be", soft)

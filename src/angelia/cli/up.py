@@ -1,0 +1,178 @@
+"""``angelia up``: serve a data folder.
+
+What must stay true:
+
+- The order: private folder, lock, sockets, and only then what is slow to load. Of any number of starts at once one
+  serves; the others name it, change nothing, and end with 3. A port that is taken is told before the store is opened.
+- "It runs" is said only when it does: sockets bound, store checked, doors open.
+- The hub's end leaves no socket, no note and no lock behind; a store that failed is no end (``restart.py``).
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+
+from angelia import __version__
+from angelia.cli import exits, parse, restart, say, stdio
+from angelia.doors.http import listen
+from angelia.settings import Settings, SettingsError
+from angelia.storage import folder
+from angelia.storage.lock import FolderLock, FolderTaken, who_holds
+
+EXAMPLE = """
+angelia up
+angelia up --detach --port 18901 --data-dir ~/other-hub"""
+
+
+def run(argv: list[str], settings: Settings) -> int:
+    """The command."""
+    started = time.monotonic()
+    stdio.keep_open()
+    given = parse.parse(_parser(), argv)
+    flags = {name: getattr(given, name) for name in ("port", "data_dir", "durability", "hosts", "log_level")}
+    try:
+        settings = settings.changed({**flags, "behind_proxy": given.behind_proxy or None})
+        refuse_exposure(settings)
+        folder.prepare(settings.data_dir)
+        if given.detach:
+            return _detach(settings, replace=given.replace)
+        return _serve(settings, given, started)
+    except (SettingsError, folder.UnfitFolder, listen.AddressUnusable) as error:
+        say.aside(str(error))
+        return exits.WRONG_SETTINGS
+    except FolderTaken as error:
+        say.aside(f"{error} Nothing was changed; to stop it and take over: angelia up --replace")
+        return exits.TAKEN
+    finally:
+        stdio.settle()
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parse.parser("up", "Serve a data folder until it is stopped (Ctrl-C, or angelia down).", EXAMPLE)
+    made.add_argument("--detach", action="store_true", help="run on without this terminal; returns when it serves")
+    made.add_argument("--replace", action="store_true", help="stop the hub that serves the folder, and take over")
+    made.add_argument("--port", metavar="N", help="the TCP port (18900)")
+    made.add_argument("--host", metavar="ADDRESS", action="append", dest="hosts", help="an address to listen on")
+    made.add_argument("--behind-proxy", action="store_true", help="a proxy in front does TLS: allow other addresses")
+    made.add_argument("--data-dir", metavar="DIR", help="the data folder")
+    made.add_argument("--durability", metavar="HOW", help="full (default): each commit is on disk first; or normal")
+    made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    made.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+    made.add_argument("--handover", type=restart.Handover.read, help=argparse.SUPPRESS)
+    return made
+
+
+def refuse_exposure(settings: Settings) -> None:
+    """Raise ``SettingsError`` where others could reach the hub, and read along on the way."""
+    if settings.beyond_loopback and not settings.behind_proxy and settings.tls_certificate is None:
+        hosts = ", ".join(settings.beyond_loopback)
+        allowed = "127.0.0.1 and ::1; or tls_certificate and tls_key; or --behind-proxy, where a proxy does TLS"
+        raise SettingsError(settings.where("hosts"), f"other machines reach {hosts}, and there is no TLS", allowed)
+
+
+def log_path(settings: Settings) -> str:
+    """Where a hub without a terminal writes."""
+    return os.path.join(settings.data_dir, "hub.log")
+
+
+def _detach(settings: Settings, *, replace: bool) -> int:
+    from angelia.cli import detach
+
+    if not replace:
+        holder = who_holds(settings.data_dir, patient=True)
+        if holder is not None:
+            raise FolderTaken(holder)
+    return detach.start(log_path(settings))
+
+
+def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int:
+    lock = _own(settings, given)
+    try:
+        wanted = given.handover.port if given.handover else settings.port
+        lock.publish(port=wanted, socket=settings.socket_path, version=__version__, ready=False)
+        try:
+            tcp = listen.listen_tcp(settings.hosts, wanted, settings.keepalive_seconds)
+        except listen.AddressTaken as error:
+            return _taken(error)
+        port = tcp[0].getsockname()[1]
+        folder.private(os.path.dirname(settings.socket_path))
+        unix = listen.listen_unix(settings.socket_path)
+        # The lock and the port are ours: now what takes long.
+        from angelia.cli import serving
+
+        try:
+            code = serving.serve(settings, lock, tcp, unix, _announcer(settings, given, port))
+            return _restart(lock, given.handover, port, started) if code is None else code
+        finally:
+            listen.remove_unix(settings.socket_path)
+    finally:
+        lock.release()
+
+
+def _own(settings: Settings, given: argparse.Namespace) -> FolderLock:
+    if given.handover:
+        return FolderLock.adopt(settings.data_dir, given.handover.descriptor)
+    try:
+        return FolderLock.acquire(settings.data_dir)
+    except FolderTaken as taken:
+        if not given.replace:
+            raise
+        from angelia.cli import down
+
+        try:
+            down.stop(taken.holder)
+        except down.NotStopped as error:
+            say.aside(str(error))
+            raise
+        stdio.tell(f"Stopped the hub that served {settings.data_dir}: {taken.holder}.")
+        return FolderLock.acquire(settings.data_dir)
+
+
+def _taken(error: listen.AddressTaken) -> int:
+    from angelia.cli import stranger
+
+    who = stranger.who_answers(error.host, error.port)
+    say.aside(f"{error}: {who}. Nothing was changed; choose another port, such as --port {error.port % 65535 + 1}")
+    return exits.TAKEN
+
+
+def _restart(lock: FolderLock, earlier: restart.Handover | None, port: int, started: float) -> int:
+    """The store failed. Comes back only when a restart cannot help."""
+    try:
+        quick = restart.may_restart(earlier, started)
+        restart.replace_self(lock, port, quick)
+    except restart.GivingUp as error:
+        say.aside(str(error))
+    except OSError as error:
+        say.aside(f"the hub cannot start itself again ({error.strerror}); start it: angelia up")
+    return exits.NO
+
+
+def _announcer(settings: Settings, given: argparse.Namespace, port: int) -> Callable[[list[str]], None]:
+    """What to do when the hub serves on these addresses."""
+
+    def announce(urls: list[str]) -> None:
+        if given.handover:
+            return
+        words = _banner(settings, urls)
+        if given.ready_fd is None:
+            stdio.tell(words + "\nCtrl-C ends it; nothing accepted is lost.")
+            return
+        from angelia.cli import detach
+
+        detach.announce(given.ready_fd, words)
+
+    return announce
+
+
+def _banner(settings: Settings, urls: list[str]) -> str:
+    return f"""\
+Angelia {__version__} serves (pid {os.getpid()}).
+  address      {" and ".join(urls)}
+  data folder  {settings.data_dir} (durability: {settings.durability})
+  socket       {settings.socket_path} (yours alone)
+To listen, in a second terminal:
+  curl -N '{urls[0]}/subscribe?agent=openclaw'
+To send, in a third:
+  curl '{urls[0]}/broadcast?from=hermes&to=openclaw' -d '{{"text": "hello"}}'"""

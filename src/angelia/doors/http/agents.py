@@ -1,0 +1,72 @@
+"""The roster, and what keys a name."""
+
+from angelia.bus.agents import Presence, make_token, put_agent, remove_agent, revoke_token, roster
+from angelia.bus.caller import may
+from angelia.bus.core import Bus
+from angelia.doors.http.call import Call
+from angelia.doors.http.hub import Hub
+from angelia.model.address import LOCAL, check_handle
+from angelia.protocol import native
+from angelia.protocol.times import rfc3339
+
+
+async def everyone(call: Call, bus: Bus, hub: Hub) -> None:
+    """The roster."""
+    may(call.caller, "look_at_agents")
+    await call.answer(native.AgentsOut([_out(row) for row in await roster(bus)]))
+
+
+async def one(call: Call, bus: Bus, hub: Hub) -> None:
+    """One agent."""
+    may(call.caller, "look_at_agents")
+    handle = bus.directory.require(check_handle(call.param("handle")))
+    rows = await roster(bus, handle.lower())
+    await call.answer(_out(rows[0]))
+
+
+async def put(call: Call, bus: Bus, hub: Hub) -> None:
+    """Make a name known, or edit its title and description."""
+    may(call.caller, "edit_own")
+    asked = await call.read(native.AgentIn, hub.request_bytes, 2)
+    handle = check_handle(call.param("handle"))
+    new = bus.directory.find(handle.lower()) is None
+    agent = await put_agent(bus, call.caller, handle, asked.title, asked.description)
+    rows = await roster(bus, agent.mailbox)
+    await call.answer(_out(rows[0]), 201 if new else 200)
+
+
+async def remove(call: Call, bus: Bus, hub: Hub) -> None:
+    """Forget a name and its tokens; mail that waits for it stays until its time to live."""
+    may(call.caller, "remove_agent")
+    await remove_agent(bus, call.param("handle"))
+    await call.answer({"removed": call.param("handle")})
+
+
+async def new_token(call: Call, bus: Bus, hub: Hub) -> None:
+    """Key a name, or rotate its token; the answer shows the token this once."""
+    may(call.caller, "rotate_token")
+    await call.read(native.Nothing, hub.request_bytes, 2)
+    handle = call.param("handle")
+    secret, token = await make_token(bus, call.caller, handle)
+    shown = native.TokenOut(handle=bus.directory.name_of(token.mailbox), id=token.id, token=secret)
+    await call.answer(shown, 201, headers=((b"cache-control", b"no-store"),))
+
+
+async def end_token(call: Call, bus: Bus, hub: Hub) -> None:
+    """Make a token worthless at once."""
+    may(call.caller, "rotate_token")
+    await revoke_token(bus, call.caller, call.param("handle"), call.param("id"))
+    await call.answer({"revoked": call.param("id")})
+
+
+def _out(row: Presence) -> native.AgentOut:
+    return native.AgentOut(
+        handle=row.agent.handle,
+        connection=LOCAL,
+        title=row.agent.title,
+        description=row.agent.description,
+        presence="online" if row.online else "away",
+        keyed=row.agent.keyed,
+        queued=row.queued,
+        oldest_unread_at=None if row.oldest_unread_at is None else rfc3339(row.oldest_unread_at),
+    )

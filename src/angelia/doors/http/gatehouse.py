@@ -1,0 +1,125 @@
+"""The gatehouse: what every request passes before anything of it is looked at.
+
+What must stay true, in this order, on every path: Host is one of this hub's (421), Origin and Sec-Fetch-Site are its
+own (403), the size is bounded (413), a body under /v1 is JSON (415), and the token, if any, is a known one (401). So no
+page of another site, and no name that was rebound to loopback, reaches a handler. The Unix socket is exempt from Host
+and Origin, and whoever comes by it as the hub's own user is admin.
+"""
+
+import hmac
+from collections.abc import Awaitable, Callable, Sequence
+from urllib.parse import urlsplit
+
+from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
+from angelia.bus.core import Bus
+from angelia.bus.directory import digest_of
+from angelia.doors.http.call import CALLER, Call, Gone, Receive, Scope, Send
+from angelia.doors.http.hub import Hub
+from angelia.doors.http.problem import answer_error
+from angelia.model.errors import AngeliaError, ForeignOrigin, TokenRequired, TooLarge, UnsupportedType, WrongHost
+
+THROW_AWAY_BYTES = 32 * 1024 * 1024
+THROW_AWAY_SECONDS = 2.0
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+class Gatehouse:
+    """The outermost ASGI application."""
+
+    def __init__(self, inner: Callable[[Call], Awaitable[None]], bus: Bus, hub: Hub) -> None:
+        self._inner, self._bus, self._hub = inner, bus, hub
+        names = [*LOOPBACK, *hub.host_names]
+        bare = {name.lower().encode() for name in names}
+        self._hosts = bare | {b"%b:%d" % (name, hub.port) for name in bare}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer why not."""
+        if scope["type"] != "http":
+            return
+        call = Call(scope, receive, send)
+        try:
+            scope[CALLER] = self._admit(call, scope["headers"])
+        except AngeliaError as error:
+            await answer_error(call, error)
+            await call.throw_away(THROW_AWAY_BYTES, THROW_AWAY_SECONDS)
+            return
+        try:
+            await self._inner(call)
+        except Gone:
+            return
+        except AngeliaError as error:
+            await answer_error(call, error)
+            if isinstance(error, TooLarge):
+                await call.throw_away(THROW_AWAY_BYTES, THROW_AWAY_SECONDS)
+        except Exception as error:  # noqa: BLE001 - the one place that logs and hides
+            await answer_error(call, error)
+
+    def _admit(self, call: Call, headers: Sequence[tuple[bytes, bytes]]) -> Caller:
+        hosts: list[bytes] = []
+        token: str | None = None
+        kind = length = origin = site = b""
+        chunked = False
+        for name, value in headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"content-length":
+                length = value
+            elif name == b"transfer-encoding":
+                chunked = True
+            elif name == b"content-type":
+                kind = value
+            elif name == b"origin":
+                origin += b" " + value
+            elif name == b"sec-fetch-site":
+                site = value
+            elif name == b"authorization":
+                token = _bearer(value)
+        if not call.connection.by_socket:
+            self._check_origin(hosts, origin, site)
+        path: str = call.scope["path"]
+        most = self._hub.most_bytes(path)
+        if length and (len(length) > 18 or int(length) > most):
+            raise TooLarge(f"The request has more than {most} bytes. Nothing was stored.", limit=most)
+        if path.startswith("/v1") and (chunked or (length and length != b"0")):
+            _check_type(kind)
+        return self._caller(call, token)
+
+    def _check_origin(self, hosts: list[bytes], origin: bytes, site: bytes) -> None:
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+            shown = b", ".join(hosts).decode("latin-1")[:100]
+            raise WrongHost(f"Host is '{shown}'; this hub answers for 127.0.0.1, localhost and [::1] on its own port.")
+        if origin:
+            parts = urlsplit(origin.decode("latin-1").strip().lower())
+            if parts.scheme not in ("http", "https") or parts.netloc.encode("latin-1") not in self._hosts or parts.path:
+                raise ForeignOrigin("The Origin is another site's. Nothing was done.")
+        if site and site not in (b"same-origin", b"none"):
+            raise ForeignOrigin("Sec-Fetch-Site says that another site is calling. Nothing was done.")
+
+    def _caller(self, call: Call, token: str | None) -> Caller:
+        if token is not None:
+            digest = digest_of(token)
+            if self._hub.admin_digest is not None and hmac.compare_digest(digest, self._hub.admin_digest):
+                return ADMIN
+            name = self._bus.directory.token_agent(digest, self._bus.clock.now())
+            if name is None:
+                raise TokenRequired("That token is not known here, or was revoked. Nothing was done.")
+            return Caller(Rank.AGENT, name)
+        if call.connection.local_admin:
+            return ADMIN
+        if self._hub.tokens_only and call.scope["path"] != "/health":
+            raise TokenRequired("This hub is reached from beyond its own machine: every call takes a token.")
+        return OPEN
+
+
+def _bearer(value: bytes) -> str:
+    scheme, _, token = value.decode("latin-1").strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _check_type(kind: bytes) -> None:
+    media = kind.split(b";")[0].strip().lower()
+    if media != b"application/json" and not media.endswith(b"+json"):
+        shown = media.decode("latin-1")[:60] or "missing"
+        raise UnsupportedType(
+            f"Bodies under /v1 are application/json; the content type is {shown}. Nothing was stored."
+        )

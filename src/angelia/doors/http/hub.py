@@ -1,0 +1,92 @@
+"""What this door knows of the hub around it, and the calls about the hub itself: health, status, down."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from angelia.bus.caller import may
+from angelia.bus.core import Bus
+from angelia.bus.health import Health, look
+from angelia.doors.http.call import Call
+from angelia.protocol.times import rfc3339
+
+BATCH_PATH = "/v1/messages"
+
+
+@dataclass(slots=True, kw_only=True)
+class Hub:
+    """Plain values that the door is given; see ``app.py``. Times are UTC milliseconds."""
+
+    version: str
+    pid: int
+    port: int
+    since: int
+    data_dir: str
+    durability: str
+    keepalive_seconds: float
+    request_bytes: int
+    batch_bytes: int
+    host_names: tuple[str, ...] = ()
+    admin_digest: bytes | None = None
+    tokens_only: bool = False
+    stop: Callable[[], None] = lambda: None
+    health: Health = field(default_factory=Health)
+
+    def most_bytes(self, path: str) -> int:
+        """How large a request to this path may be."""
+        return self.batch_bytes if path == BATCH_PATH else self.request_bytes
+
+
+async def health(call: Call, bus: Bus, hub: Hub) -> None:
+    """Whether the hub is well, by a self-test at most 5 s old, and which hub it is."""
+    seen = await look(bus, hub.health)
+    failing = "the hub is stopping" if bus.stopping else seen.failing
+    found = _identity(bus, hub) | {
+        "status": "ok" if failing is None else "unwell",
+        "self_test": {"at": rfc3339(seen.at_utc), "milliseconds": seen.milliseconds},
+    }
+    if failing is not None:
+        found |= {"failing": failing, "code": "unwell"}
+    await call.answer(found, 200 if failing is None else 503, headers=((b"cache-control", b"no-store"),))
+
+
+async def status(call: Call, bus: Bus, hub: Hub) -> None:
+    """Who is here, how much waits for each, and what is wrong."""
+    seen = await look(bus, hub.health)
+    agents = sorted(bus.directory.agents.values(), key=lambda agent: agent.mailbox)
+    online = {agent.handle: bus.streams.own(agent.mailbox) is not None for agent in agents}
+    queues = {agent.handle: bus.store.load(agent.mailbox).queued for agent in agents}
+    twice = {
+        agent.handle: len(bus.streams.of(agent.mailbox)) for agent in agents if len(bus.streams.of(agent.mailbox)) > 1
+    }
+    problems = [seen.failing] if seen.failing else []
+    problems += [f"{handle} is read by {count} at once" for handle, count in twice.items()]
+    found = _identity(bus, hub) | {
+        "agents": {handle: {"online": here} for handle, here in online.items()},
+        "queues": queues,
+        "subscribers": online,
+        "streams": bus.streams.count,
+        "waiting_for_human": bus.store.load("human").queued,
+        "problems": problems,
+    }
+    await call.answer(found, headers=((b"cache-control", b"no-store"),))
+
+
+async def down(call: Call, bus: Bus, hub: Hub) -> None:
+    """Stop the hub: it says goodbye to every stream, commits everything, and ends."""
+    may(call.caller, "stop_hub")
+    await call.answer({"stopping": True, "pid": hub.pid}, 202)
+    hub.stop()
+
+
+def _identity(bus: Bus, hub: Hub) -> dict[str, object]:
+    return {
+        "product": "angelia",
+        "version": hub.version,
+        "instance": bus.store.instance,
+        "epoch": bus.store.epoch,
+        "pid": hub.pid,
+        "port": hub.port,
+        "since": rfc3339(hub.since),
+        "data_dir": hub.data_dir,
+        "durability": hub.durability,
+    }

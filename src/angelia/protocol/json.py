@@ -1,0 +1,56 @@
+"""JSON in and out, with the bounds of what this hub carries.
+
+What must stay true: a body is kept as compact JSON that means what the sender wrote; what is too deep, out of range or
+not UTF-8 is refused with a reason, and nothing deeper than the bound is ever walked.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from angelia.model.errors import BadJson, BadRequest
+
+T = TypeVar("T")
+
+encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def value(data: bytes, depth: int) -> object:
+    """Any JSON value nested at most ``depth`` deep; ``BadJson`` else."""
+    try:
+        found = _decode(data)
+    except RecursionError:
+        raise BadJson(f"The JSON is nested deeper than {depth}. Nothing was stored.", limit=depth) from None
+    except msgspec.MsgspecError as error:
+        raise BadJson(f"The body is not JSON: {error}. Nothing was stored.") from None
+    level: list[object] = [found]
+    for _ in range(depth):
+        level = [
+            child
+            for parent in level
+            if isinstance(parent, dict | list)
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+        ]
+        if not level:
+            return found
+    if any(isinstance(child, dict | list) for child in level):
+        raise BadJson(f"The JSON is nested deeper than {depth}. Nothing was stored.", limit=depth)
+    return found
+
+
+def compact(data: bytes, depth: int) -> bytes:
+    """The same value without white space."""
+    return encode(value(data, depth))
+
+
+def struct(data: bytes, kind: type[T], depth: int) -> T:
+    """A request of this shape. ``BadJson`` where it is no JSON, ``BadRequest`` where the shape is another."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"{error}. Nothing was stored.") from None
+    except RecursionError:
+        raise BadJson(f"The JSON is nested deeper than {depth}. Nothing was stored.", limit=depth) from None
+    except msgspec.MsgspecError as error:
+        raise BadJson(f"The body is not JSON: {error}. Nothing was stored.") from None

@@ -1,0 +1,32 @@
+"""The statements of the store: ``queries.sql``, read once.
+
+What must stay true: SQL stands in ``.sql`` files alone. A statement is asked for when a module is loaded, so that a
+wrong name fails at start and not at the first message.
+
+The file is a list of ``-- name: x`` (a statement) and ``-- part: x`` (a piece that statements name as ``{x}``), each
+followed by comments that say what it is for and by its text up to ``;``.
+"""
+
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+_HEAD = re.compile(r"^-- (name|part): (\w+)\n", re.MULTILINE)
+
+
+def parse(text: str) -> dict[str, str]:
+    """The statements by name, without their comments, on one line each."""
+    pieces = _HEAD.split(text)[1:]
+    parts: dict[str, str] = {}
+    statements: dict[str, str] = {}
+    for kind, name, body in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+        lines = (line.split("--")[0].strip() for line in body.splitlines())
+        sql = " ".join(line for line in lines if line).removesuffix(";").format_map(parts)
+        target = parts if kind == "part" else statements
+        if name in target:
+            raise ValueError(f"two of the name {name}")
+        target[name] = sql
+    return statements
+
+
+SQL = parse((HERE / "queries.sql").read_text("utf-8"))

@@ -1,0 +1,259 @@
+-- Every statement of the store but the migrations. How the file is read: queries.py.
+--
+-- A partial index serves only a statement that repeats its condition word for word: hence `state <= 3` beside
+-- `state = 0`. INDEXED BY makes a statement fail at once, in the tests, when its index no longer fits.
+
+-- part: delivery
+-- The columns of one delivery, in the order that rows.delivery_of takes them.
+d.key, d.seq, m.id, d.mailbox, d.recipient, d.connection, d.sender, d.lane, d.size, d.state, d.attempt, d.used,
+d.deferred, d.hand, d.reason, d.late, d.accepted_at, d.expires_at, d.sweep_at, d.leased_at, d.delivered_at,
+d.answered_at, d.ended_at;
+
+-- part: message
+-- The columns of one message, in the order that rows.message_of takes them and that the checksum is made over.
+m.id, m.sender, m.recipient, m.intent, m.kind, m.text, m.body, m.flat, m.thread, m.in_reply_to, m.chain, m.depth,
+m.via, m.lane, m.replay, m.created_at, m.expires_at, m.verified, m.about, m.reason, m.key, m.fingerprint,
+m.accepted_at, m.checksum, m.number;
+
+-- ------------------------------------------------------------------------------------------------------------ messages
+
+-- name: add_message
+-- Changes nothing where the id is there already.
+INSERT INTO message (id, sender, recipient, intent, kind, text, body, flat, thread, in_reply_to, chain, depth, via, lane,
+    replay, created_at, expires_at, verified, about, reason, key, fingerprint, accepted_at, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: message_number
+SELECT number FROM message WHERE id = ?;
+
+-- name: message
+SELECT {message} FROM message m WHERE m.id = ?;
+
+-- name: message_by_key
+-- The column compares without regard to case, so the display form of the sender is found.
+SELECT {message} FROM message m WHERE m.key = ? AND m.sender = ? AND m.key IS NOT NULL ORDER BY m.number;
+
+-- name: reply_to
+SELECT {message} FROM message m INDEXED BY message_reply WHERE m.in_reply_to = ? AND m.kind = 'reply' ORDER BY m.number;
+
+-- name: chain_count
+SELECT count(*) FROM message INDEXED BY message_chain WHERE chain = ? AND accepted_at >= ? AND depth > 0;
+
+-- ---------------------------------------------------------------------------------------------------------- deliveries
+
+-- name: add_delivery
+INSERT INTO delivery (message, key, seq, mailbox, recipient, connection, sender, lane, size, state, attempt, used,
+    deferred, hand, reason, late, accepted_at, expires_at, sweep_at, leased_at, delivered_at, answered_at, ended_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: change
+-- One delivery that keeps its attempt and seq: the index of those handed over is not written.
+UPDATE delivery SET state = ?, deferred = ?, sweep_at = ?, used = ?, hand = ?, reason = ?, late = ?, accepted_at = ?,
+    expires_at = ?, leased_at = ?, delivered_at = ?, answered_at = ?, ended_at = ?
+WHERE key = ? AND state = ? AND attempt = ? AND seq = ? AND deferred = ?;
+
+-- name: hand_over
+-- The same for one whose attempt or seq changes.
+UPDATE delivery SET attempt = ?, seq = ?, state = ?, deferred = ?, sweep_at = ?, used = ?, hand = ?, reason = ?,
+    late = ?, accepted_at = ?, expires_at = ?, leased_at = ?, delivered_at = ?, answered_at = ?, ended_at = ?
+WHERE key = ? AND state = ? AND attempt = ? AND seq = ? AND deferred = ?;
+
+-- name: delivery
+SELECT {delivery} FROM delivery d JOIN message m ON m.number = d.message WHERE d.key = ?;
+
+-- name: deliveries
+SELECT {delivery} FROM message m CROSS JOIN delivery d INDEXED BY delivery_message ON d.message = m.number
+WHERE m.id = ? ORDER BY d.key;
+
+-- name: parcel
+SELECT {delivery}, {message} FROM delivery d JOIN message m ON m.number = d.message WHERE d.key = ?;
+
+-- name: waiting_in_mailbox
+SELECT {delivery}, {message}
+FROM delivery d INDEXED BY delivery_open CROSS JOIN message m ON m.number = d.message
+WHERE d.mailbox = ? AND d.state = 0 AND d.deferred = 0 AND d.state <= 3
+ORDER BY d.lane, d.seq;
+
+-- name: waiting_on_connection
+SELECT {delivery}, {message}
+FROM delivery d INDEXED BY delivery_connection CROSS JOIN message m ON m.number = d.message
+WHERE d.connection = ? AND d.state = 0 AND d.deferred = 0 AND d.connection IS NOT NULL
+ORDER BY d.lane, d.seq;
+
+-- name: leased
+SELECT {delivery}
+FROM delivery d INDEXED BY delivery_open CROSS JOIN message m ON m.number = d.message
+WHERE d.mailbox = ? AND d.state = 1 AND d.state <= 3;
+
+-- name: returned
+SELECT {delivery}
+FROM delivery d INDEXED BY delivery_returned CROSS JOIN message m ON m.number = d.message
+WHERE d.mailbox = ? AND d.seq <= ? AND d.hand = ? AND d.state = 0 AND d.attempt > 0
+ORDER BY d.seq;
+
+-- name: handed_high
+SELECT max(
+    ifnull((SELECT seq FROM delivery INDEXED BY delivery_handed WHERE mailbox = ?1 AND attempt > 0
+            ORDER BY seq DESC LIMIT 1), 0),
+    ifnull((SELECT seq FROM removed WHERE mailbox = ?1), 0));
+
+-- name: history_handed
+SELECT seq, key FROM delivery INDEXED BY delivery_handed
+WHERE mailbox = ? AND seq > ? AND seq <= ? AND attempt > 0 AND state IN (4, 5) ORDER BY seq LIMIT ?;
+
+-- name: history_unhanded
+-- Answered out of the queue, by a reply of someone who had only looked.
+SELECT seq, key FROM delivery INDEXED BY delivery_unhanded
+WHERE mailbox = ? AND seq > ? AND seq <= ? AND attempt = 0 AND state > 3 AND state IN (4, 5) ORDER BY seq LIMIT ?;
+
+-- name: replay_floor
+-- ?1 mailbox, ?2 since, ?3 rows - 1. The first of the newest rows that retention has not reached and that is young enough.
+SELECT seq FROM delivery INDEXED BY delivery_handed
+WHERE mailbox = ?1 AND attempt > 0 AND accepted_at >= ?2
+  AND seq > ifnull((SELECT seq FROM removed WHERE mailbox = ?1), 0)
+  AND seq >= ifnull((SELECT seq FROM delivery INDEXED BY delivery_handed WHERE mailbox = ?1 AND attempt > 0
+                     ORDER BY seq DESC LIMIT 1 OFFSET ?3), 0)
+ORDER BY seq LIMIT 1;
+
+-- name: inbox_sums
+-- ?1 mailbox, ?2 the states wanted as bits, ?3 sender or NULL. Read from the index alone.
+SELECT count(*), ifnull(sum(NOT (?2 >> state & 1 AND (?3 IS NULL OR sender = ?3 COLLATE NOCASE))), 0)
+FROM delivery INDEXED BY delivery_open WHERE mailbox = ?1 AND state <= 3;
+
+-- name: inbox_open
+-- ?1 mailbox, ?2 states as bits, ?3 sender or NULL, ?4 after, ?5 limit; so do the two below.
+SELECT seq, key FROM delivery INDEXED BY delivery_open
+WHERE mailbox = ?1 AND ?2 >> state & 1 AND (?3 IS NULL OR sender = ?3 COLLATE NOCASE) AND seq > ?4 AND state <= 3
+ORDER BY seq LIMIT ?5;
+
+-- name: inbox_handed
+SELECT seq, key FROM delivery INDEXED BY delivery_handed
+WHERE mailbox = ?1 AND ?2 >> state & 1 AND (?3 IS NULL OR sender = ?3 COLLATE NOCASE) AND seq > ?4 AND attempt > 0
+  AND state > 3
+ORDER BY seq LIMIT ?5;
+
+-- name: inbox_unhanded
+SELECT seq, key FROM delivery INDEXED BY delivery_unhanded
+WHERE mailbox = ?1 AND ?2 >> state & 1 AND (?3 IS NULL OR sender = ?3 COLLATE NOCASE) AND seq > ?4 AND attempt = 0
+  AND state > 3
+ORDER BY seq LIMIT ?5;
+
+-- name: oldest_unread
+SELECT min(accepted_at) FROM delivery INDEXED BY delivery_open WHERE mailbox = ? AND state IN (0, 1) AND state <= 3;
+
+-- name: dead
+SELECT key FROM delivery INDEXED BY delivery_stuck WHERE key > ? AND (state = 3 OR state = 7) ORDER BY key LIMIT ?;
+
+-- name: due
+SELECT key FROM delivery INDEXED BY delivery_sweep WHERE sweep_at <= ? AND sweep_at IS NOT NULL
+ORDER BY sweep_at, key LIMIT ?;
+
+-- name: next_sweep
+SELECT min(sweep_at) FROM delivery INDEXED BY delivery_sweep WHERE sweep_at IS NOT NULL;
+
+-- name: sums
+-- What is open, for the sums that the store keeps in memory.
+SELECT mailbox, sender, count(*), sum(state = 0 AND deferred = 0), sum(state = 0), sum(size)
+FROM delivery INDEXED BY delivery_open WHERE state <= 3 GROUP BY mailbox, sender;
+
+-- ------------------------------------------------------------------------------------------------------------- removal
+
+-- name: removal_marks
+-- ?1 keys as a JSON array. Remembers how far retention has come in each mailbox.
+INSERT INTO removed (mailbox, seq)
+SELECT mailbox, max(seq) FROM delivery WHERE key IN (SELECT value FROM json_each(?1)) AND attempt > 0 GROUP BY mailbox
+ON CONFLICT (mailbox) DO UPDATE SET seq = max(seq, excluded.seq);
+
+-- name: remove_deliveries
+DELETE FROM delivery WHERE key IN (SELECT value FROM json_each(?))
+RETURNING message, mailbox, sender, state, deferred, size;
+
+-- name: remove_messages
+-- ?1 numbers as a JSON array: those that have no delivery left.
+DELETE FROM message WHERE number IN (SELECT value FROM json_each(?1))
+  AND NOT EXISTS (SELECT 1 FROM delivery INDEXED BY delivery_message WHERE delivery.message = message.number);
+
+-- name: keep_damaged
+-- ?1 number. The message and its deliveries as they are, for a person to look at.
+INSERT INTO damaged (message_id, message, deliveries)
+SELECT m.id,
+    json_object('number', m.number, 'id', m.id, 'sender', m.sender, 'recipient', m.recipient, 'intent', m.intent,
+        'kind', m.kind, 'text', m.text, 'body', hex(m.body), 'flat', m.flat, 'thread', m.thread,
+        'in_reply_to', m.in_reply_to, 'chain', m.chain, 'depth', m.depth, 'via', m.via, 'lane', m.lane,
+        'replay', m.replay, 'created_at', m.created_at, 'expires_at', m.expires_at, 'verified', m.verified,
+        'about', m.about, 'reason', m.reason, 'key', m.key, 'fingerprint', hex(m.fingerprint),
+        'accepted_at', m.accepted_at, 'checksum', hex(m.checksum)),
+    (SELECT json_group_array(json_object('key', d.key, 'seq', d.seq, 'mailbox', d.mailbox, 'state', d.state,
+        'attempt', d.attempt, 'accepted_at', d.accepted_at, 'expires_at', d.expires_at))
+     FROM delivery d INDEXED BY delivery_message WHERE d.message = m.number)
+FROM message m WHERE m.number = ?1;
+
+-- name: deliveries_of_number
+SELECT key FROM delivery INDEXED BY delivery_message WHERE message = ?;
+
+-- name: newest_messages
+-- The end of the store, which a crash would have touched.
+SELECT {message} FROM message m ORDER BY m.number DESC LIMIT ?;
+
+-- ---------------------------------------------------------------------------------------------------------- the others
+
+-- name: put_agent
+INSERT INTO agent (mailbox, handle, title, description, member, keyed, created_at, seen_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (mailbox) DO UPDATE SET handle = excluded.handle, title = excluded.title,
+    description = excluded.description, member = excluded.member, keyed = excluded.keyed,
+    created_at = excluded.created_at, seen_at = excluded.seen_at;
+
+-- name: remove_agent
+DELETE FROM agent WHERE mailbox = ?;
+
+-- name: agents
+SELECT handle, title, description, member, keyed, created_at, seen_at FROM agent ORDER BY mailbox;
+
+-- name: put_token
+INSERT INTO token (id, mailbox, digest, created_at, ends_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET mailbox = excluded.mailbox, digest = excluded.digest, created_at = excluded.created_at,
+    ends_at = excluded.ends_at;
+
+-- name: remove_token
+DELETE FROM token WHERE id = ?;
+
+-- name: remove_tokens_of
+DELETE FROM token WHERE mailbox = ?;
+
+-- name: tokens
+SELECT id, mailbox, digest, created_at, ends_at FROM token ORDER BY id;
+
+-- name: add_contact
+-- ?1 and ?2 have met at ?3.
+INSERT INTO contact (one, other, at) VALUES (?1, ?2, ?3), (?2, ?1, ?3)
+ON CONFLICT (one, other) DO UPDATE SET at = excluded.at;
+
+-- name: contacts
+SELECT other FROM contact WHERE one = ? ORDER BY at DESC, other LIMIT ?;
+
+-- name: put_value
+INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: value
+SELECT value FROM meta WHERE name = ?;
+
+-- ------------------------------------------------------------------------------------------------------------- at open
+
+-- name: end_leases
+-- Nobody holds anything after a start. ?1: when what came back is looked at, unless it lives longer.
+UPDATE delivery INDEXED BY delivery_open SET state = 0, deferred = 0, sweep_at = max(expires_at, ?1)
+WHERE state = 1 AND state <= 3;
+
+-- name: end_delays
+UPDATE delivery INDEXED BY delivery_open SET deferred = 0 WHERE state = 0 AND deferred = 1 AND state <= 3;
+
+-- name: highest
+-- No seq that was given may be given again, whatever meta says.
+SELECT max(ifnull((SELECT max(key) FROM delivery), 0), ifnull((SELECT max(seq) FROM removed), 0));
+
+-- name: counts
+-- How many rows there are of what no migration may lose.
+SELECT (SELECT count(*) FROM message), (SELECT count(*) FROM delivery), (SELECT count(*) FROM agent),
+    (SELECT count(*) FROM token);

@@ -1,0 +1,235 @@
+"""Rows of the tables as the frozen types of the model, and back.
+
+What must stay true: the order of columns here is that of ``queries.sql``. ``checksum`` covers every column of a message
+but its number, exactly as stored: it is made when the row is written and compared when it is read, so bits that flipped
+on disk are found before anybody is served. (The message's own fingerprint cannot do this: it is made over what the
+sender left out, too, and that is not in the row.) How values are encoded for it is part of the store's format.
+"""
+
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from angelia.model.delivery import Delivery, Hand, State
+from angelia.model.envelope import Envelope, Intent, Kind, Lane, Replay
+from angelia.model.failure import Reason
+
+Row = tuple[Any, ...]
+
+DELIVERY_COLUMNS = 23
+_CHECKED = 23  # columns of a message before its checksum
+_pack = msgspec.msgpack.Encoder().encode
+_json = msgspec.json.Encoder().encode
+_hubs = msgspec.json.Decoder(tuple[str, ...]).decode
+
+# Looking a word up is much cheaper than calling the enum.
+_INTENT = {str(word): word for word in Intent}
+_KIND = {str(word): word for word in Kind}
+_LANE = {str(word): word for word in Lane}
+_REPLAY = {str(word): word for word in Replay}
+_HAND: dict[str | None, Hand | None] = {None: None} | {str(word): word for word in Hand}
+_REASON: dict[str | None, Reason | None] = {None: None} | {str(word): word for word in Reason}
+_STATE = tuple(State)
+
+
+def checksum(columns: Row) -> bytes:
+    """16 bytes over the columns of a message; an absent value, an empty one and a number all differ."""
+    return blake2b(_pack(columns), digest_size=16).digest()
+
+
+def message_row(envelope: Envelope, accepted_at: int) -> Row:
+    """The columns of ``add_message``."""
+    e = envelope
+    columns = (
+        e.id,
+        e.sender,
+        e.to,
+        e.intent.value,
+        e.kind.value,
+        e.text,
+        e.body,
+        int(e.flat),
+        None if e.thread == e.id else e.thread,
+        e.in_reply_to,
+        None if e.chain == e.id else e.chain,
+        e.depth,
+        _json(e.via).decode() if e.via else None,
+        e.lane.value,
+        e.replay.value,
+        e.created_at,
+        e.expires_at,
+        int(e.verified),
+        e.about,
+        e.reason,
+        e.key,
+        e.fingerprint,
+        accepted_at,
+    )
+    return (*columns, checksum(columns))
+
+
+def message_of(row: Row) -> Envelope | None:
+    """The envelope of the columns of part ``message``; None where they are not what was written."""
+    if checksum(row[:_CHECKED]) != row[_CHECKED]:
+        return None
+    (
+        id_,
+        sender,
+        to,
+        intent,
+        kind,
+        text,
+        body,
+        flat,
+        thread,
+        in_reply_to,
+        chain,
+        depth,
+        via,
+        lane,
+        replay,
+        created_at,
+        expires_at,
+        verified,
+        about,
+        reason,
+        key,
+        fingerprint,
+        _,
+        _,
+        _,
+    ) = row
+    return Envelope(
+        id=id_,
+        sender=sender,
+        to=to,
+        intent=_INTENT[intent],
+        kind=_KIND[kind],
+        text=text,
+        body=body,
+        flat=flat == 1,
+        thread=thread or id_,
+        in_reply_to=in_reply_to,
+        chain=chain or id_,
+        depth=depth,
+        via=_hubs(via) if via else (),
+        lane=_LANE[lane],
+        replay=_REPLAY[replay],
+        created_at=created_at,
+        expires_at=expires_at,
+        verified=verified == 1,
+        about=about,
+        reason=reason,
+        key=key,
+        fingerprint=fingerprint,
+    )
+
+
+def delivery_row(number: int, delivery: Delivery) -> Row:
+    """The columns of ``add_delivery``; ``number`` is that of its message."""
+    d = delivery
+    return (
+        number,
+        d.key,
+        d.seq,
+        d.mailbox,
+        None if d.to == d.mailbox else d.to,
+        d.connection,
+        d.sender,
+        d.lane,
+        d.size,
+        d.state.value,
+        d.attempt,
+        d.used,
+        int(d.deferred),
+        d.hand and d.hand.value,
+        d.reason and d.reason.value,
+        int(d.late),
+        d.accepted_at,
+        d.expires_at,
+        d.sweep_at,
+        d.leased_at,
+        d.delivered_at,
+        d.answered_at,
+        d.ended_at,
+    )
+
+
+def delivery_of(row: Row) -> Delivery:
+    """The delivery of the columns of part ``delivery``."""
+    (
+        key,
+        seq,
+        message_id,
+        mailbox,
+        to,
+        connection,
+        sender,
+        lane,
+        size,
+        state,
+        attempt,
+        used,
+        deferred,
+        hand,
+        reason,
+        late,
+        accepted_at,
+        expires_at,
+        sweep_at,
+        leased_at,
+        delivered_at,
+        answered_at,
+        ended_at,
+    ) = row
+    return Delivery(
+        key=key,
+        seq=seq,
+        message_id=message_id,
+        mailbox=mailbox,
+        to=to or mailbox,
+        connection=connection,
+        sender=sender,
+        lane=lane,
+        size=size,
+        state=_STATE[state],
+        attempt=attempt,
+        used=used,
+        deferred=deferred == 1,
+        hand=_HAND[hand],
+        reason=_REASON[reason],
+        late=late == 1,
+        accepted_at=accepted_at,
+        expires_at=expires_at,
+        sweep_at=sweep_at,
+        leased_at=leased_at,
+        delivered_at=delivered_at,
+        answered_at=answered_at,
+        ended_at=ended_at,
+    )
+
+
+def changed_row(new: Delivery, old: Delivery) -> Row:
+    """The values of ``change``: what may differ, then what the row must still be."""
+    d = new
+    return (
+        d.state.value,
+        int(d.deferred),
+        d.sweep_at,
+        d.used,
+        d.hand and d.hand.value,
+        d.reason and d.reason.value,
+        int(d.late),
+        d.accepted_at,
+        d.expires_at,
+        d.leased_at,
+        d.delivered_at,
+        d.answered_at,
+        d.ended_at,
+        old.key,
+        old.state.value,
+        old.attempt,
+        old.seq,
+        int(old.deferred),
+    )
