@@ -17,6 +17,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from enum import Enum, auto
+from pathlib import Path
 
 from angelia import __version__
 from angelia.bus.core import Bus, close_bus, open_bus
@@ -36,6 +37,8 @@ from angelia.storage.sqlite.store import SqliteStore
 
 log = logging.getLogger("angelia.hub")
 LOCK_LOOK_SECONDS = 1.0
+# For everything but connections: the store's files, turns, the log.
+FILES_KEPT = 256
 # A store that does not close in this time hangs; what it has accepted is on disk.
 CLOSE_SECONDS = 10.0
 
@@ -72,31 +75,44 @@ async def serve(
     unix: socket.socket,
     announce: Callable[[list[str]], None],
     hang_up: Callable[[], None],
+    files: int,
 ) -> End:
-    """Serve on sockets that listen already, until the end. ``announce`` is told the addresses once the hub is ready."""
+    """Serve on sockets that listen already, until the end.
+
+    ``announce`` is told the addresses once the hub is ready; ``files`` is how many this process may have open.
+    """
     limits = limits_of(settings)
     ending = _Ending()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.call, End.ASKED)
     loop.add_signal_handler(signal.SIGHUP, hang_up)
-    store = await SqliteStore.open(os.path.join(settings.data_dir, "angelia.db"), durability=settings.durability)
+    clock = SystemClock()
+    store = await SqliteStore.open(
+        Path(settings.data_dir, "angelia.db"),
+        now=clock.now(),
+        returned_grace_seconds=limits.returned_grace_seconds,
+        durability="normal" if settings.durability == "normal" else "full",
+        on_failure=lambda: ending.call(End.STORE_FAILED),
+    )
     try:
-        bus = await open_bus(store, SystemClock(), SystemIds(), limits)
+        bus = await open_bus(store, clock, SystemIds(), limits)
         port = tcp[0].getsockname()[1]
         hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED))
-        server = HubServer(make_app(bus, hub), tcp, [unix], patience=Patience(), tls=_tls(settings))
+        most = max(files - FILES_KEPT, FILES_KEPT)
+        server = HubServer(
+            make_app(bus, hub), tcp, [unix], patience=Patience(), most_connections=most, tls=_tls(settings)
+        )
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(server.run()),
                 tasks.create_task(keep_time(bus, settings.keepalive_seconds)),
                 tasks.create_task(_watch_lock(lock, ending)),
-                tasks.create_task(_watch_store(store, ending)),
             ]
             await server.start()
             scheme = "http" if settings.tls_certificate is None else "https"
             urls = [f"{scheme}://{authority(*each.getsockname()[:2])}" for each in tcp]
-            lock.publish(port=port, instance=store.instance, addresses=urls, ready=True)
+            lock.publish(port=port, instance=store.instance, addresses=urls, tokens_only=hub.tokens_only, ready=True)
             log.info("the hub serves on %s, data folder %s", " and ".join(urls), settings.data_dir)
             announce(urls)
             end = await ending.wait()
@@ -105,15 +121,14 @@ async def serve(
             for task in beside:
                 task.cancel()
     finally:
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await store.close()
+        await _close(store)
     log.info("the hub has stopped")
     return end
 
 
 _WORDS = {
     End.ASKED: "it was asked to",
-    End.STORE_FAILED: "a commit failed; what it left on disk is looked at anew",
+    End.STORE_FAILED: "a commit failed, so it replaces itself and looks anew at what is on disk",
     End.LOCK_LOST: "the data folder is no longer ours: its lock file was removed or replaced",
 }
 
@@ -124,16 +139,19 @@ async def _stop(bus: Bus, server: HubServer, seconds: float) -> None:
     await server.stop(seconds)
 
 
+async def _close(store: SqliteStore) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await store.close()
+    except TimeoutError:
+        log.error("the store did not close within %g s; what it has said is stored is on disk", CLOSE_SECONDS)
+
+
 async def _watch_lock(lock: FolderLock, ending: _Ending) -> None:
     """A hub without its lock would be one of two."""
     while lock.holds():  # noqa: ASYNC110 - the kernel has no event for it
         await asyncio.sleep(LOCK_LOOK_SECONDS)
     ending.call(End.LOCK_LOST)
-
-
-async def _watch_store(store: SqliteStore, ending: _Ending) -> None:
-    await store.failed.wait()
-    ending.call(End.STORE_FAILED)
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -161,7 +179,8 @@ def _hub(settings: Settings, limits: Limits, port: int, bus: Bus, stop: Callable
         batch_bytes=limits.batch_bytes,
         host_names=settings.allowed_hosts,
         admin_digest=digest_of(secret(os.path.join(settings.data_dir, "admin.token"))),
-        tokens_only=bool(settings.beyond_loopback),
+        # Through a proxy anybody may come, though it calls from loopback.
+        tokens_only=bool(settings.beyond_loopback) or settings.behind_proxy,
         stop=stop,
     )
 

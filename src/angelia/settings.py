@@ -206,7 +206,11 @@ FIELDS: dict[str, Field] = {
     "log_level": Field(_one_of(*LEVELS), "info", ", ".join(LEVELS), "how much the hub tells"),
 }
 _NOT_IN_FILE = ("token",)  # files are shared and committed by mistake
-_SHORT_NAMES = {"hub_url": ("--hub", "ANGELIA_URL"), "agent": ("--as", "ANGELIA_AGENT")}
+_SHORT_NAMES = {
+    "hub_url": ("--hub", "ANGELIA_URL"),
+    "agent": ("--as", "ANGELIA_AGENT"),
+    "hosts": ("--host", "ANGELIA_HOSTS"),  # said once for each
+}
 _NO_SETTINGS = ("ANGELIA_CONFIG",)
 
 

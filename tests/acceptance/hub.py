@@ -38,7 +38,7 @@ def eventually(look: Callable[[], Any], seconds: float = 10.0, what: str = "") -
         found = look()
         if found:
             return found
-        assert time.monotonic() < ends, f"not within {seconds:g} s: {what or look.__name__} (last: {found!r})"
+        assert time.monotonic() < ends, f"not within {seconds:g} s: {what or look} (last: {found!r})"
         time.sleep(LOOK_SECONDS)
 
 
@@ -114,7 +114,6 @@ class Hub:
 
     def __exit__(self, *_: object) -> None:
         self.kill9()
-        print(self.output())  # pytest shows it where the test failed
         shutil.rmtree(self.base, ignore_errors=True)
 
     # ---- the process
@@ -205,12 +204,12 @@ class Hub:
         return self.start()
 
     def output(self) -> str:
-        """All that its processes said so far."""
-        path = self.base / "output"
-        return path.read_text("utf-8", "replace") if path.exists() else ""
+        """All that its processes said so far, to us and to the log of a hub without a terminal."""
+        paths = [path for path in (self.base / "output", self.folder / "hub.log") if path.exists()]
+        return "\n".join(path.read_text("utf-8", "replace") for path in paths)
 
-    def run(self, *words: str, seconds: float = 30.0, **env: str) -> "subprocess.CompletedProcess[str]":
-        """A command of `angelia` beside this hub, over its socket."""
+    def run(self, *words: str, seconds: float | str = 30.0, **env: str) -> "subprocess.CompletedProcess[str]":
+        """A command of `angelia` beside this hub, which it finds by its folder; ``env`` are further variables."""
         return subprocess.run(
             [sys.executable, "-m", "angelia", *words],
             env=self.cli_environment(**env),
@@ -218,7 +217,7 @@ class Hub:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=float(seconds),
             check=False,
         )
 
@@ -377,19 +376,20 @@ class Stream:
         admin: bool = False,
         opens: bool = True,
         receive_bytes: int | None = None,
-        **headers: str,
     ) -> None:
         """``opens``: wait for the 200. ``receive_bytes``: how much the kernel may take in for a reader that is slow."""
         self.incoming, self.events, self._ready = Incoming(), Events(), list[Event]()
+        self.ended, self.last_id = False, ""  # the id of what was taken last; more may have come
+        headers: dict[str, str] = {}
         self.sock = socket.socket(socket.AF_UNIX if admin else socket.AF_INET)
         if receive_bytes:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.sock.settimeout(30)
         self.sock.connect(hub.socket_path if admin else ("127.0.0.1", hub.port))
         if last_event_id is not None:
-            headers["Last_Event_ID"] = last_event_id
-        self.ended = False
-        self.sock.sendall(request("GET", path, host=f"127.0.0.1:{hub.port}", Accept="text/event-stream", **headers))
+            headers["Last-Event-ID"] = last_event_id
+        headers["Accept"] = "text/event-stream"
+        self.sock.sendall(request("GET", path, None, host=f"127.0.0.1:{hub.port}", headers=headers))
         if opens:
             self.opened()
 
@@ -398,10 +398,6 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def last_id(self) -> str:
-        return self.events.last_id
 
     def opened(self, seconds: float = 10.0) -> None:
         """Wait for the head, and for the first comment behind it: from then on the stream is its agent's."""
@@ -419,6 +415,7 @@ class Stream:
         while True:
             while self._ready:
                 event = self._ready.pop(0)
+                self.last_id = event.id or self.last_id
                 if comments or event.kind != "comment":
                     return event
             assert not self.ended, "the stream has ended"
@@ -436,8 +433,7 @@ class Stream:
         ends = time.monotonic() + seconds
         while not self.ended:
             self._read(ends)
-        found, self._ready = self._ready, []
-        return [event for event in found if event.kind != "comment"]
+        return self._taken()
 
     def quiet(self, seconds: float) -> list[Event]:
         """What comes in so many seconds: for what must not come."""
@@ -445,7 +441,11 @@ class Stream:
         with suppress(AssertionError):
             while not self.ended:
                 self._read(ends)
+        return self._taken()
+
+    def _taken(self) -> list[Event]:
         found, self._ready = self._ready, []
+        self.last_id = next((event.id for event in reversed(found) if event.id), self.last_id)
         return [event for event in found if event.kind != "comment"]
 
     def _read(self, ends: float) -> None:
@@ -456,11 +456,10 @@ class Stream:
             raise AssertionError(f"nothing came in time; so far {self.incoming}") from None
         except ConnectionError:
             piece = b""
-        if not piece:
-            self.ended = True
-            return
         self._ready += self.events.feed(self.incoming.feed(piece))
-        self.ended = self.incoming.complete
+        self.ended = self.incoming.complete or not piece
+        if self.ended:
+            self.sock.close()
 
     def close(self) -> None:
         """As a client does that ends."""
@@ -477,7 +476,10 @@ class Stream:
 def hub(**how: Any) -> Iterator[Hub]:
     """A hub for a test: fails when the hub said something that only a fault makes it say."""
     with Hub(**how) as started:
-        yield started
-        said = started.output()
-        assert "Traceback" not in said, said
-        assert "never retrieved" not in said, said
+        try:
+            yield started
+        finally:
+            said = started.output()
+            print(said)  # pytest shows it where the test failed
+        assert "Traceback" not in said
+        assert "never retrieved" not in said

@@ -42,7 +42,7 @@ class Seen:
             with suppress(Exception):
                 await send({"type": "http.response.body", "body": b"bye\n", "more_body": False})
             return
-        while True:
+        while scope["path"] != "/refuse":
             message = await receive()
             body += message.get("body", b"")
             if not message.get("more_body"):
@@ -73,11 +73,11 @@ class Seen:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, **patience: Any) -> AsyncIterator[tuple[Seen, HubServer, int]]:
+async def serving(tmp_path: Path, most: int = 1000, **patience: Any) -> AsyncIterator[tuple[Seen, HubServer, int]]:
     tcp, unix = listen_tcp(("127.0.0.1",), 0, 10), listen_unix(str(tmp_path / "hub.sock"))
     port = tcp[0].getsockname()[1]
     seen = Seen()
-    server = HubServer(seen.app, tcp, [unix], patience=Patience(**patience))
+    server = HubServer(seen.app, tcp, [unix], patience=Patience(**patience), most_connections=most)
     await server.start()
     try:
         yield seen, server, port
@@ -120,6 +120,21 @@ async def test_who_comes_by_the_unix_socket_as_the_hubs_user_is_admin(tmp_path: 
             ("/socket", True, True),
             ("/tcp", False, False),
         ]
+
+
+async def test_beyond_so_many_connections_only_the_owner_gets_in(tmp_path: Path) -> None:
+    async with serving(tmp_path, most=3) as (_, server, port):
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        await until(lambda: server.connections == 3)
+        request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        assert await talk(port, request) == b""
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "hub.sock"))
+        writer.write(request)
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        for each in [*(writer for _, writer in held), writer]:
+            each.close()
+        await until(lambda: server.connections == 0)
+        assert (await talk(port, request)).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_there_is_a_date_and_no_server_header(tmp_path: Path) -> None:
@@ -185,6 +200,21 @@ async def test_a_body_after_the_answer_is_not_waited_for_without_end(tmp_path: P
                     async with asyncio.timeout(0.05):
                         await reader.read(1)
         writer.close()
+
+
+@pytest.mark.parametrize("connection", ["close", "keep-alive"])
+async def test_who_is_answered_while_still_sending_gets_the_answer(tmp_path: Path, connection: str) -> None:
+    async with serving(tmp_path) as (_, server, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /refuse HTTP/1.1\r\nHost: x\r\nConnection: {connection}\r\nContent-Length: 9000000\r\n\r\n"
+        writer.write(head.encode())
+        for _ in range(90):
+            writer.write(b"x" * 100_000)
+            await writer.drain()
+            await asyncio.sleep(0.001)
+        assert b"/refuse" in await reader.readuntil(b"}")
+        writer.close()
+        await until(lambda: server.connections == 0)
 
 
 async def test_a_stream_outlasts_every_patience(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 SOON_SECONDS = 10.0
@@ -83,9 +82,9 @@ class Feed:
         return self
 
     def __call__(self, sock: socket.socket) -> bool:
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+        kind = b"Content-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
         with suppress(OSError):
-            sock.sendall(head)
+            sock.sendall(b"HTTP/1.1 200 OK\r\n" + kind)
             while (chunk := self._chunks.get()) is not None:
                 sock.sendall(b"%x\r\n%b\r\n" % (len(chunk), chunk))
                 if not chunk:
@@ -132,7 +131,7 @@ class FakeHub:
         self._threads[0].start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing = True
         for feed in self._feeds:
             feed.cut()

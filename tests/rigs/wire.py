@@ -4,6 +4,7 @@ No input or output here: whoever has a socket, blocking or not, feeds what it re
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,10 +138,10 @@ class Events:
         return None
 
 
-def request(method: str, path: str, body: bytes | None = None, *, host: str, **headers: str) -> bytes:
-    """The bytes of a request. Headers are named with ``_`` for ``-``."""
+def request(method: str, path: str, body: bytes | None, *, host: str, headers: Mapping[str, str]) -> bytes:
+    """The bytes of a request."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
     if body is not None:
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode() + (body or b"")

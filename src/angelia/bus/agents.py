@@ -11,11 +11,12 @@ from angelia.bus.caller import Caller, Rank
 from angelia.bus.core import Bus
 from angelia.bus.directory import digest_of
 from angelia.bus.ports import Tx
-from angelia.model.address import RESERVED, check_handle
+from angelia.model.address import RESERVED, SEED_AGENTS, check_handle
 from angelia.model.agent import Agent, Token
 from angelia.model.errors import BadName, BadRequest, NotAllowed, NotFound, TooLarge
 
 OVERLAP_SECONDS = 300  # an old token still works for so long after a rotation: time to restart what uses it
+FORGET_BATCH = 256
 TITLE_LENGTH = 120
 DESCRIPTION_LENGTH = 2000
 
@@ -43,7 +44,7 @@ async def put_agent(bus: Bus, caller: Caller, name: str, title: str | None, desc
 
     def unit(tx: Tx) -> Agent:
         now = bus.clock.now()
-        old = bus.directory.find(name.lower()) or Agent(handle=name, created_at=now, seen_at=now)
+        old = tx.agent(name.lower()) or Agent(handle=name, created_at=now, seen_at=now)
         agent = replace(
             old,
             title=old.title if title is None else title,
@@ -57,11 +58,14 @@ async def put_agent(bus: Bus, caller: Caller, name: str, title: str | None, desc
 
 
 async def remove_agent(bus: Bus, name: str) -> None:
-    """Forget a name and its tokens. Mail that waits for it stays until its time to live; the seed's two names stay."""
+    """Forget a name and its tokens, and end its streams. Mail that waits for it stays until its time to live."""
     agent = bus.directory.find(check_handle(name).lower())
     if agent is None:
         raise NotFound(f"Nobody here is called '{name}'. Nothing was changed.")
+    if agent.mailbox in SEED_AGENTS:
+        raise BadRequest(f"{agent.handle} is known here from the start and stays so. Nothing was changed.")
     await bus.store.write(lambda tx: bus.directory.remove(tx, agent.mailbox))
+    _end_streams(bus, agent.mailbox)
 
 
 async def make_token(bus: Bus, caller: Caller, name: str) -> tuple[str, Token]:
@@ -77,14 +81,16 @@ async def make_token(bus: Bus, caller: Caller, name: str) -> tuple[str, Token]:
 
     def unit(tx: Tx) -> Token:
         now = bus.clock.now()
-        agent = bus.directory.find(name.lower()) or Agent(handle=name, created_at=now, seen_at=now)
+        agent = tx.agent(name.lower()) or Agent(handle=name, created_at=now, seen_at=now)
         bus.directory.put(tx, replace(agent, keyed=True, member=True))
-        for old in bus.directory.tokens_of(agent.mailbox):
+        if not agent.keyed:  # whoever reads it now has shown no token
+            tx.then(lambda: _end_streams(bus, agent.mailbox))
+        for old in (token for token in tx.tokens() if token.mailbox == agent.mailbox):
             if old.ends_at is None:
                 bus.directory.put_token(tx, replace(old, ends_at=now + OVERLAP_SECONDS * 1000))
             elif old.ends_at <= now:
                 bus.directory.remove_token(tx, old)
-        token = Token(id=bus.ids.message_id()[:16], mailbox=agent.mailbox, digest=digest_of(secret), created_at=now)
+        token = Token(id=bus.ids.message_id()[-16:], mailbox=agent.mailbox, digest=digest_of(secret), created_at=now)
         bus.directory.put_token(tx, token)
         return token
 
@@ -93,15 +99,36 @@ async def make_token(bus: Bus, caller: Caller, name: str) -> tuple[str, Token]:
 
 
 async def revoke_token(bus: Bus, caller: Caller, name: str, token_id: str) -> None:
-    """Make a token worthless at once; its open streams end. The name stays keyed."""
+    """Make a token worthless at once; the streams of its name end. The name stays keyed."""
     own_only(caller, name)
     token = next((t for t in bus.directory.tokens_of(name.lower()) if t.id == token_id), None)
     if token is None:
         raise NotFound(f"{name} has no token '{token_id[:40]}'. Nothing was changed.")
     await bus.store.write(lambda tx: bus.directory.remove_token(tx, token))
-    if not bus.directory.tokens_of(name.lower()):
-        for stream in bus.streams.of(name.lower()):
-            stream.end("bye")
+    _end_streams(bus, token.mailbox)
+
+
+def _end_streams(bus: Bus, mailbox: str) -> None:
+    """Who may still read comes back, and says so anew."""
+    for stream in bus.streams.of(mailbox):
+        stream.end("bye")
+
+
+def forget_idle(bus: Bus) -> None:
+    """Forget open names that nobody has used for 30 days, have no stream, and wait for no mail. Keyed ones stay."""
+    oldest = bus.clock.now() - bus.limits.open_name_idle_seconds * 1000
+    idle = [agent.mailbox for agent in bus.directory.agents.values() if agent.seen_at < oldest and not agent.keyed]
+    idle = [box for box in idle if box not in SEED_AGENTS and not bus.streams.of(box)][:FORGET_BATCH]
+
+    def unit(tx: Tx) -> None:
+        for mailbox in idle:
+            agent = tx.agent(mailbox)
+            used = agent is None or agent.keyed or agent.seen_at >= oldest or tx.load(mailbox).open
+            if not used and mailbox not in bus.streams.attached:
+                bus.directory.remove(tx, mailbox)
+
+    if idle:
+        bus.submit(unit, essential=False)
 
 
 def own_only(caller: Caller, name: str) -> None:

@@ -7,23 +7,25 @@ hour, never answered.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from angelia.bus.core import Bus
 from angelia.bus.place import place
 from angelia.bus.ports import Tx
 from angelia.bus.streams import Stream
 from angelia.model.address import PERSON, PRESENCE, SEED_AGENTS, parse
+from angelia.model.delivery import State
 from angelia.model.envelope import Envelope, Intent, Kind, fingerprint
 
 CONNECTED = "subscriber_connected"
 MOST_TOLD = 64
+MOST_LOOKED_AT = 1000  # unread notices of one mailbox among which an older one is looked for
 
 
 def connected(bus: Bus, stream: Stream) -> None:
-    """A stream became its agent's own; tell the others when that is news. On the event loop, after the commit."""
+    """An agent that had no stream has one; tell the others when that is news. On the event loop, after the commit."""
     if bus.presence.came_back(stream.mailbox, bus.clock.monotonic(), bus.limits.presence_gap_seconds):
-        bus.submit(lambda tx: _tell(bus, tx, stream))
+        bus.submit(lambda tx: _tell(bus, tx, stream), essential=False)
 
 
 def disconnected(bus: Bus, stream: Stream) -> None:
@@ -55,9 +57,9 @@ def _show(live: Stream, data: bytes) -> Callable[[], None]:
 
 
 def _store(bus: Bus, tx: Tx, other: str, stream: Stream, body: bytes) -> None:
-    key = f"{stream.mailbox} at {other}"
-    if (older := tx.by_key(PRESENCE, key)) is not None:
-        tx.remove(tx.deliveries(older.id))
+    # Only what nobody has been handed is replaced: what has been keeps its place among the copies of a resume.
+    unread = tx.inbox(other, 0, MOST_LOOKED_AT, frozenset({State.QUEUED}), PRESENCE).parcels
+    tx.remove([p.delivery for p in unread if p.envelope.body == body and not p.delivery.attempt])
     now = bus.clock.now()
     message_id = bus.ids.message_id()
     to = bus.directory.name_of(other)
@@ -78,12 +80,11 @@ def _store(bus: Bus, tx: Tx, other: str, stream: Stream, body: bytes) -> None:
             created_at=now,
             expires_at=now + bus.limits.presence_ttl_seconds * 1000,
             verified=True,
-            key=key,
             fingerprint=fingerprint(PRESENCE, to, Intent.ACK, Kind.NOTICE, None, body, None, None),
         ),
         [parse(to)],
     )
 
 
-def _compact(value: dict[str, object]) -> bytes:
+def _compact(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

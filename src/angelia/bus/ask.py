@@ -2,18 +2,18 @@
 
 What must stay true: the waiter stands before the question is committed; the reply is leased to it and settled only
 when it was written to a caller who is still there; a caller who went away leaves it in the mailbox. After a 202 it is
-kept back for 5 s, in which the same question may be asked again.
+kept back for 5 s, in which the same question may be asked again. What a waiter was given in the instant in which it
+closed goes back.
 """
 
 from dataclasses import dataclass
 
 from angelia.bus.asks import Waiter
-from angelia.bus.claim import release, settle_written
+from angelia.bus.claim import hand_over, release, settle_written
 from angelia.bus.core import Bus
-from angelia.bus.moves import move
 from angelia.bus.ports import Parcel, Tx
-from angelia.bus.publish import Draft, accept, check, resolve
-from angelia.model.delivery import Delivery, Event, Hand, State
+from angelia.bus.publish import Draft, accept, check, resolve, weight
+from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Intent
 from angelia.model.errors import AskCycle, BadRequest
 from angelia.model.failure import Reason, prose
@@ -28,6 +28,11 @@ class Answer:
     reply: Envelope | None = None
     failure: tuple[Reason, str] | None = None
     waiter: Waiter | None = None
+
+    @property
+    def pending(self) -> bool:
+        """True while there is neither reply nor failure."""
+        return self.reply is None and self.failure is None
 
 
 class _Written:
@@ -57,24 +62,37 @@ async def ask(bus: Bus, draft: Draft, wait_seconds: float) -> Answer:
     if circle is not None:
         raise AskCycle(f"{' waits for '.join(circle)}. Nothing was stored; answer what you were asked first.")
     draft.id = draft.id or bus.ids.message_id()
-    waiter = bus.asks.find(draft.id, asker)
-    if waiter is None:
-        waiter = Waiter(draft.id, asker, targets)
-        bus.asks.add(waiter)
-    waiter.users += 1
+    waiter = _join(bus, draft.id, asker, targets)
     ends = bus.clock.monotonic() + wait_seconds
     try:
-        accepted = await bus.store.write(lambda tx: accept(bus, tx, draft, recipients))
+        accepted = await bus.store.write(lambda tx: accept(bus, tx, draft, recipients), weight=weight(draft))
+        if accepted.envelope.id != waiter.message_id:  # a repeat by its key: the answer comes under the first id
+            _leave(bus, waiter)
+            waiter = _join(bus, accepted.envelope.id, asker, targets)
         answer = await _outcome(bus, waiter, accepted.envelope, ends)
     except BaseException:
-        waiter.users -= 1
-        _close(bus, waiter)
+        _leave(bus, waiter)
         raise
-    waiter.users -= 1
     answer.waiter = waiter
-    if answer.reply is None and answer.failure is None:
-        bus.timers.at(bus.clock.monotonic() + bus.limits.ask_grace_seconds, lambda: _close(bus, waiter))
+    if answer.pending:
+        waiter.keep_until = bus.clock.monotonic() + bus.limits.ask_grace_seconds
+        bus.timers.at(waiter.keep_until, lambda: _close_unused(bus, waiter))
+    waiter.users -= 1
     return answer
+
+
+def _join(bus: Bus, message_id: str, asker: str, targets: tuple[str, ...]) -> Waiter:
+    waiter = bus.asks.find(message_id, asker)
+    if waiter is None:
+        waiter = Waiter(message_id, asker, targets)
+        bus.asks.add(waiter)
+    waiter.users += 1
+    return waiter
+
+
+def _leave(bus: Bus, waiter: Waiter) -> None:
+    waiter.users -= 1
+    _close_unused(bus, waiter)
 
 
 async def _outcome(bus: Bus, waiter: Waiter, question: Envelope, ends: float) -> Answer:
@@ -83,62 +101,73 @@ async def _outcome(bus: Bus, waiter: Waiter, question: Envelope, ends: float) ->
             ticket = watch.ticket()
             answer = await bus.store.write(lambda tx: _look(bus, tx, waiter, question), essential=True)
             left = ends - bus.clock.monotonic()
-            if answer.reply is not None or answer.failure is not None or left <= 0 or bus.stopping:
+            if not answer.pending or left <= 0 or bus.stopping:
                 return answer
             await bus.clock.wait(watch.changed(ticket), left)
 
 
 def _look(bus: Bus, tx: Tx, waiter: Waiter, question: Envelope) -> Answer:
-    """Where it stands; takes a reply, or the notice of a failure, out of the asker's mailbox for the waiter."""
+    """Where it stands; takes a reply that waits in the asker's mailbox for the waiter."""
     answer = Answer(question, tx.deliveries(question.id))
-    answer.reply = tx.reply_to(question.id)
-    if answer.reply is not None:
-        _take(bus, tx, waiter, answer.reply)
+    reply = tx.reply_to(question.id)
+    if reply is not None and _take(bus, tx, waiter, reply):
+        answer.reply = reply
         return answer
     ended = [d for d in answer.deliveries if d.state in (State.FAILED, State.DEAD)]
     late = [d for d in answer.deliveries if d.state is State.DELIVERED and d.reason is not None]
-    if len(ended) + len(late) == len(answer.deliveries):
+    if answer.deliveries and len(ended) + len(late) == len(answer.deliveries):
         reason = (ended + late)[0].reason or Reason.UNKNOWN
         answer.failure = (reason, prose(reason))
     return answer
 
 
-def _take(bus: Bus, tx: Tx, waiter: Waiter, reply: Envelope) -> None:
-    if waiter.taken:
-        return
+def _take(bus: Bus, tx: Tx, waiter: Waiter, reply: Envelope) -> bool:
+    """Whether the asker may see the reply: not one that is held, or was withdrawn. Where it waits, it is taken."""
     mine = next((d for d in tx.deliveries(reply.id) if d.mailbox == waiter.asker), None)
-    if mine is None or mine.state is not State.QUEUED:
-        return
-    now = bus.clock.now()
-    leased = move(bus, tx, Parcel(mine, reply), Event.CLAIM, attempt=mine.attempt + 1, hand=Hand.ASK, leased_at=now)
-    if leased is not None:
-        waiter.taken = True
-        tx.then(lambda: waiter.give(leased))
+    if mine is None or mine.state in (State.HELD, State.FAILED):
+        return False
+    if mine.state is State.QUEUED and not waiter.taken:
+        leased = hand_over(bus, tx, Parcel(mine, reply), Hand.ASK, tx.handed_high(mine.mailbox))
+        if leased is not None:
+            waiter.take(tx)
+            tx.then(lambda: waiter.give(leased))
+    return True
 
 
 def finished(bus: Bus, answer: Answer, *, written: bool) -> None:
     """The answer was written to a caller who is there: settle the reply; or it was not: leave it in the mailbox."""
     waiter = answer.waiter
-    if waiter is None or waiter.users:
+    if waiter is None:
         return
-    if answer.reply is None and answer.failure is None:
-        if not written:
+    if answer.pending:
+        if not written and not waiter.users:
             _close(bus, waiter)
         return
-    bus.asks.remove(waiter)
-    if waiter.answer is None:
-        return
-    if written:
-        bus.autos.add(waiter.answer, WRITTEN, 0)
-        settle_written(bus)
-    else:
-        release(bus, [waiter.answer], used=False)
+    waiter.written = waiter.written or written
+    if not waiter.users:
+        _close(bus, waiter)
+
+
+def _close_unused(bus: Bus, waiter: Waiter) -> None:
+    """Close it unless somebody waits on it, or may still come back to it."""
+    if not waiter.users and waiter.keep_until <= bus.clock.monotonic():
+        _close(bus, waiter)
 
 
 def _close(bus: Bus, waiter: Waiter) -> None:
-    """Nobody waits any more: a reply that came meanwhile stays in the mailbox."""
-    if waiter.users or not waiter.open:
+    """The question is over: the answer is settled when somebody has it, else it goes back into the mailbox."""
+    if not waiter.open:
         return
     bus.asks.remove(waiter)
-    # Behind every unit that may still lease to this waiter: what it was given by then goes back.
-    bus.submit(lambda tx: tx.then(lambda: release(bus, [waiter.answer] if waiter.answer else [], used=False)))
+    if waiter.answer is None:
+        # Behind every unit that may still lease to this waiter; what it is given by then, nobody has seen.
+        bus.submit(lambda tx: tx.then(lambda: release(bus, _held(waiter), used=False)), lazy=True)
+    elif waiter.written:
+        bus.autos.add(waiter.answer, WRITTEN, 0)
+        settle_written(bus)
+    else:
+        release(bus, _held(waiter), used=False)
+
+
+def _held(waiter: Waiter) -> list[Parcel]:
+    return [] if waiter.answer is None else [waiter.answer]

@@ -5,66 +5,62 @@ goes to it first and is settled only when the answer was written. A circle of bl
 refused to the one that would close it; a person at a terminal closes none.
 """
 
-import asyncio
-
-from angelia.bus.ports import Parcel
+from angelia.bus.ports import Parcel, Tx
 from angelia.model.address import PERSON
 
 
 class Waiter:
     """One blocking question. ``answer`` is the leased reply or notice; ``taken`` is set inside the unit that leases it,
-    ``open`` and ``taken`` are read there."""
+    ``open`` and ``taken`` are read there. ``users`` counts the calls that wait on it now; until ``keep_until``
+    (monotonic seconds) one may still come. ``written``: some call has brought the answer to its caller."""
 
-    __slots__ = ("_future", "answer", "asker", "message_id", "open", "taken", "targets", "users")
+    __slots__ = ("answer", "asker", "keep_until", "message_id", "open", "taken", "targets", "users", "written")
 
     def __init__(self, message_id: str, asker: str, targets: tuple[str, ...]) -> None:
         self.message_id, self.asker, self.targets = message_id, asker, targets
         self.answer: Parcel | None = None
         self.open = True
         self.taken = False
+        self.written = False
         self.users = 0
-        self._future: asyncio.Future[None] | None = None
+        self.keep_until = 0.0
+
+    def take(self, tx: Tx) -> None:
+        """A unit leases the answer to it."""
+        self.taken = True
+        tx.otherwise(lambda: setattr(self, "taken", False))
 
     def give(self, parcel: Parcel) -> None:
-        """Hand over the answer."""
+        """Hand over what was leased to it."""
         self.answer = parcel
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
-
-    def answered(self) -> asyncio.Future[None]:
-        """A future that is done as soon as there is an answer."""
-        if self._future is None or self._future.cancelled():
-            self._future = asyncio.get_running_loop().create_future()
-            if self.answer is not None:
-                self._future.set_result(None)
-        return self._future
 
 
 class Asks:
-    """The open questions, by message id."""
+    """The open questions, by message id and asker: another's question under the same id is refused, and harms none."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Waiter] = {}
+        self._open: dict[tuple[str, str], Waiter] = {}
 
-    def get(self, message_id: str | None) -> Waiter | None:
-        """The waiter for a message's answer, while it is open and has none."""
-        waiter = self._by_id.get(message_id) if message_id else None
-        return waiter if waiter is not None and waiter.open and not waiter.taken else None
+    def __len__(self) -> int:
+        return len(self._open)
 
     def find(self, message_id: str, asker: str) -> Waiter | None:
-        """The same asker's waiter, to go on with."""
-        waiter = self._by_id.get(message_id)
-        return waiter if waiter is not None and waiter.asker == asker and waiter.open else None
+        """The asker's waiter for this question, to go on with."""
+        return self._open.get((message_id, asker))
+
+    def taker(self, message_id: str, mailbox: str) -> Waiter | None:
+        """The waiter that takes an answer to this message out of this mailbox: one that is open and has none yet."""
+        waiter = self._open.get((message_id, mailbox))
+        return waiter if waiter is not None and waiter.open and not waiter.taken else None
 
     def add(self, waiter: Waiter) -> None:
         """Register a question."""
-        self._by_id[waiter.message_id] = waiter
+        self._open[waiter.message_id, waiter.asker] = waiter
 
     def remove(self, waiter: Waiter) -> None:
         """The question is over."""
         waiter.open = False
-        if self._by_id.get(waiter.message_id) is waiter:
-            del self._by_id[waiter.message_id]
+        self._open.pop((waiter.message_id, waiter.asker), None)
 
     def would_close_circle(self, asker: str, targets: tuple[str, ...]) -> list[str] | None:
         """The circle that ``asker`` waiting on ``targets`` would close, as a list of names; None when there is none.
@@ -74,7 +70,7 @@ class Asks:
         if asker == PERSON or not targets:
             return None
         stuck: dict[str, str] = {asker: asker}  # name → whom it waits for on the way back to the asker
-        waiters = [w for w in self._by_id.values() if w.open and w.users and w.asker != PERSON]
+        waiters = [w for w in self._open.values() if w.users and not w.taken and w.asker != PERSON]
         grown = True
         while grown:
             grown = False

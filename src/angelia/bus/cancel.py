@@ -1,7 +1,8 @@
 """Withdraw a message, and what a person does with dead and held ones.
 
 What must stay true: only what is not delivered yet can be withdrawn; a sender that withdraws its own request is told by
-the answer, not by a notice. A dead letter stays until a person acts or retention takes it, and nothing else changes it.
+the answer, not by a notice; when a person withdraws an agent's, the agent gets the notice. A dead letter stays until a
+person acts or retention takes it, and nothing else changes it.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from angelia.bus.core import Bus
 from angelia.bus.moves import move
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Tx
+from angelia.model.address import PERSON
 from angelia.model.delivery import Delivery, Event, State, after
 from angelia.model.envelope import check_id
 from angelia.model.errors import UnknownMessage
@@ -31,8 +33,11 @@ async def cancel(bus: Bus, caller: Caller, message_id: str) -> list[Delivery]:
             raise UnknownMessage(f"There is no message {message_id} of yours.")
         for delivery in tx.deliveries(message_id):
             event = Event.END if delivery.state is State.HELD else Event.CANCEL
-            if after(delivery.state, event) is not None:
-                move(bus, tx, Parcel(delivery, envelope), event)
+            if after(delivery.state, event) is None:
+                continue
+            done = move(bus, tx, Parcel(delivery, envelope), event)
+            if done is not None and caller.rank is Rank.ADMIN and envelope.sender != PERSON:
+                tell_of_failure(bus, tx, done, Reason.CANCELLED)
         return tx.deliveries(message_id)
 
     return await bus.store.write(unit, essential=True)
@@ -45,7 +50,8 @@ async def requeue(bus: Bus, message_id: str, to: str | None = None) -> list[Deli
         now = bus.clock.now()
         lived = parcel.envelope.expires_at - parcel.envelope.created_at
         if parcel.delivery.state is State.DEAD:
-            move(bus, tx, parcel, Event.REQUEUE, used=0, reason=None, ended_at=None, expires_at=now + lived)
+            fresh = {"used": 0, "hand": None, "reason": None, "ended_at": None, "expires_at": now + lived}
+            move(bus, tx, parcel, Event.REQUEUE, **fresh)
         else:
             move(bus, tx, parcel, Event.LET_GO, reason=None)
 

@@ -14,7 +14,7 @@ from angelia.bus.leases import Lease, read_token, token_for
 from angelia.bus.moves import backoff, give_back, move
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Scope, Tx
-from angelia.model.address import PERSON
+from angelia.model.address import PERSON, RESERVED
 from angelia.model.delivery import Delivery, Event, Hand, State
 from angelia.model.errors import BadRequest, LeaseLost, UnknownMessage
 from angelia.model.failure import Reason
@@ -42,32 +42,47 @@ Arrow = Callable[[Tx, Parcel], Settled]
 
 
 class Claimer:
-    """Whoever waits for a claim's answer; ``gone`` once it cannot be handed anything any more."""
+    """Whoever waits for a claim's answer; ``gone`` once it cannot be handed anything any more.
 
-    __slots__ = ("gone",)
+    ``taken`` is what was leased to it and is not in its hands yet.
+    """
+
+    __slots__ = ("gone", "taken")
 
     def __init__(self) -> None:
         self.gone = False
+        self.taken: list[Parcel] = []
 
 
 def take(bus: Bus, tx: Tx, scope: Scope, limit: int, hand: Hand) -> list[Parcel]:
-    """Lease what is due, in order, inside a unit. What is handed over after a later one takes a new ``seq`` first."""
+    """Lease what is due, in order, inside a unit: something, unless nothing at all is due."""
     now = bus.clock.now()
     taken: list[Parcel] = []
     highs: dict[str, int] = {}
-    for parcel in tx.waiting(scope, limit, bus.limits.claim_bytes):
-        delivery = parcel.delivery
-        if delivery.attempt == 0 and delivery.expires_at <= now:
-            expire(bus, tx, parcel)
-            continue
-        if delivery.mailbox not in highs:
-            highs[delivery.mailbox] = tx.handed_high(delivery.mailbox)
-        seq = delivery.seq if delivery.seq > highs[delivery.mailbox] else tx.next_seq()
-        highs[delivery.mailbox] = seq
-        leased = move(bus, tx, parcel, Event.CLAIM, attempt=delivery.attempt + 1, hand=hand, leased_at=now, seq=seq)
-        if leased is not None:
-            taken.append(leased)
+    looking = limit > 0
+    while looking:
+        looking = False
+        for parcel in tx.waiting(scope, limit, bus.limits.claim_bytes):
+            delivery = parcel.delivery
+            if delivery.attempt == 0 and delivery.expires_at <= now:
+                expire(bus, tx, parcel)
+                looking = not taken
+                continue
+            if delivery.mailbox not in highs:
+                highs[delivery.mailbox] = tx.handed_high(delivery.mailbox)
+            leased = hand_over(bus, tx, parcel, hand, highs[delivery.mailbox])
+            if leased is not None:
+                highs[delivery.mailbox] = leased.delivery.seq
+                taken.append(leased)
+                looking = False
     return taken
+
+
+def hand_over(bus: Bus, tx: Tx, parcel: Parcel, hand: Hand, high: int) -> Parcel | None:
+    """Lease what waits. Where one with a later ``seq`` (``high``) was handed over before it, it takes a new one."""
+    old, now = parcel.delivery, bus.clock.now()
+    seq = old.seq if old.seq > high else tx.next_seq()
+    return move(bus, tx, parcel, Event.CLAIM, attempt=old.attempt + 1, hand=hand, leased_at=now, seq=seq)
 
 
 def expire(bus: Bus, tx: Tx, parcel: Parcel) -> None:
@@ -102,36 +117,40 @@ async def claim(
         with bus.signals.watch(mailbox) as watch:
             while True:
                 ticket = watch.ticket()
-                parcels = await bus.store.write(
-                    lambda tx: _take_for(bus, tx, scope, limit, hand, seconds, claimer, reader)
-                )
+                await bus.store.write(lambda tx: _take_for(bus, tx, scope, limit, hand, seconds, claimer, reader))
                 left = ends - bus.clock.monotonic()
-                if parcels or left <= 0 or bus.stopping:
-                    return Taken(parcels, bus.store.load(mailbox).ready if scope.mailbox else 0)
+                if claimer.taken or claimer.gone or left <= 0 or bus.stopping:
+                    break
                 await bus.clock.wait(watch.changed(ticket), left)
     except BaseException:
         claimer.gone = True
         raise
+    finally:
+        parcels, claimer.taken = claimer.taken, []
+        if claimer.gone:
+            release(bus, parcels, used=False)
+    return Taken([] if claimer.gone else parcels, bus.store.load(mailbox).ready if scope.mailbox else 0)
 
 
 def _take_for(
     bus: Bus, tx: Tx, scope: Scope, limit: int, hand: Hand, seconds: float, claimer: Claimer, reader: str | None
-) -> list[Parcel]:
+) -> None:
     if reader is not None:
         bus.directory.learn(tx, reader, bus.clock.now(), member=True, most=bus.limits.open_names)
     if claimer.gone or (scope.mailbox is not None and not tx.load(scope.mailbox).ready):
-        return []
+        return
     parcels = take(bus, tx, scope, limit, hand)
 
     def handed() -> None:
         if claimer.gone:
             release(bus, parcels, used=False)
-        elif hand is Hand.CLAIM:
+            return
+        claimer.taken = parcels
+        if hand is Hand.CLAIM:
             for parcel in parcels:
                 grant(bus, parcel, seconds)
 
     tx.then(handed)
-    return parcels
 
 
 def _bounds(bus: Bus, limit: int | None, lease: float | None, wait: float) -> tuple[int, float]:
@@ -162,17 +181,27 @@ def grant(bus: Bus, parcel: Parcel, seconds: float) -> Lease:
         cap=start + bus.limits.lease_total_seconds,
     )
     bus.leases.add(lease)
-    bus.timers.at(start + seconds, lambda: _lapse(bus, lease))
+    _remind(bus, lease, start + seconds)
     return lease
 
 
-def _lapse(bus: Bus, lease: Lease) -> None:
+def _remind(bus: Bus, lease: Lease, when: float) -> None:
+    """Look at a lease at ``when``, unless that happens earlier anyway."""
+    if lease.reminder is None or when < lease.reminder:
+        lease.reminder = when
+        bus.timers.at(when, lambda: _lapse(bus, lease, when))
+
+
+def _lapse(bus: Bus, lease: Lease, when: float) -> None:
     """A lease's reminder fired: take it back if it really is over, else remind again at its new end."""
-    if bus.leases.get(lease.key, lease.attempt) is not lease or lease.deadline is None:
+    gone = bus.leases.get(lease.key, lease.attempt) is not lease
+    if gone or lease.reminder != when or lease.deadline is None:
         return
+    lease.reminder = None
     if lease.deadline > bus.clock.monotonic():
-        bus.timers.at(lease.deadline, lambda: _lapse(bus, lease))
+        _remind(bus, lease, lease.deadline)
         return
+    bus.leases.drop(lease.key, lease.attempt)  # over from now on: nobody renews what is on its way back
     bus.submit(lambda tx: give_back(bus, tx, lease.parcel, Event.LAPSE, used=True))
 
 
@@ -197,7 +226,9 @@ def settle_written(bus: Bus) -> None:
 
     def unit(tx: Tx) -> None:
         bus.autos.queued = False
-        for parcel in bus.autos.take():
+        written = bus.autos.take()
+        tx.otherwise(lambda: bus.autos.put_back(written))
+        for parcel, _, _ in written:
             move(bus, tx, parcel, Event.ACK)
         if bus.autos.waiting():
             tx.then(lambda: settle_written(bus))
@@ -251,7 +282,7 @@ async def renew(bus: Bus, caller: Caller, token: str, lease_seconds: float | Non
         raise LeaseLost(f"This lease has lasted {bus.limits.lease_total_seconds} s; it cannot be renewed any further.")
     lease.deadline = deadline
     lease.ends = bus.clock.now() + int((deadline - start) * 1000)
-    bus.timers.at(deadline, lambda: _lapse(bus, lease))
+    _remind(bus, lease, deadline)
     return Settled(State.LEASED, ends=lease.ends)
 
 
@@ -280,8 +311,8 @@ def owns(bus: Bus, caller: Caller, mailbox: str) -> bool:
     """Whether ``caller`` may act for a mailbox: its own token's, an open name's; admin for ``human`` and open names."""
     if caller.rank is Rank.AGENT:
         return caller.mailbox == mailbox
-    if mailbox == PERSON:
-        return caller.rank is Rank.ADMIN
+    if mailbox in RESERVED:
+        return mailbox == PERSON and caller.rank is Rank.ADMIN
     return caller.rank in (Rank.OPEN, Rank.ADMIN) and not bus.directory.is_keyed(mailbox)
 
 

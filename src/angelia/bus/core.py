@@ -20,10 +20,11 @@ from angelia.bus.presence import Presence
 from angelia.bus.signals import Signals
 from angelia.bus.streams import Streams
 from angelia.bus.timers import Timers
-from angelia.model.errors import Stopping
+from angelia.model.errors import DiskFull, Stopping, Unwell
 from angelia.model.limits import Limits
 
 log = logging.getLogger("angelia.bus")
+AGAIN_SECONDS = 1.0  # between two tries of what must be done and could not be
 
 
 @dataclass(slots=True)
@@ -60,14 +61,20 @@ class Bus:
         self.streams.wake(mailbox)
         self.signals.wake(mailbox)
 
-    def submit(self, unit: Callable[[Tx], object], *, lazy: bool = False) -> None:
-        """Queue a unit of the hub's own that nobody awaits; a failure is logged (the sweep finds what it left)."""
-        self.store.write(unit, lazy=lazy, essential=True).add_done_callback(_log_failure)
+    def submit(self, unit: Callable[[Tx], object], *, lazy: bool = False, essential: bool = True) -> None:
+        """Queue a unit of the hub's own that nobody awaits. One that must be done (``essential``: what is leased would
+        stay so) and was not stored is tried again each second; every other failure is logged."""
 
+        def done(future: asyncio.Future[object]) -> None:
+            if future.cancelled() or (error := future.exception()) is None:
+                return
+            if essential and isinstance(error, DiskFull | Unwell):
+                again = self.clock.monotonic() + AGAIN_SECONDS
+                self.timers.at(again, lambda: self.submit(unit, lazy=lazy))
+                return
+            log.warning("a unit of the hub's own failed: %s", error)
 
-def _log_failure(future: "asyncio.Future[object]") -> None:
-    if not future.cancelled() and (error := future.exception()) is not None:
-        log.warning("a unit of the hub's own failed: %s", error)
+        self.store.write(unit, lazy=lazy, essential=essential).add_done_callback(done)
 
 
 async def open_bus(store: Store, clock: Clock, ids: Ids, limits: Limits) -> Bus:
@@ -78,7 +85,7 @@ async def open_bus(store: Store, clock: Clock, ids: Ids, limits: Limits) -> Bus:
 
 
 async def close_bus(bus: Bus) -> None:
-    """Stop taking mail, let every stream say goodbye, and commit what is queued. The store is closed by its owner."""
+    """Stop taking mail, let every stream say goodbye, and wake all who wait. The store is closed by its owner."""
     bus.stopping = True
     bus.streams.end_all("bye")
     bus.signals.wake_all()

@@ -1,7 +1,8 @@
 """Who is known here: the names of this hub and their tokens, in memory, written through to the store.
 
 What must stay true: no name becomes known by being written *to*; a name is learnt in the commit of the call that made
-it known; the memory changes only after that commit. Presence never touches mail.
+it known; the memory changes only after that commit. So a unit that changes a name begins with the row as the store has
+it (the memory lags behind units of the same commit, and would undo them). Presence never touches mail.
 """
 
 import hashlib
@@ -90,16 +91,15 @@ class Directory:
         mailbox = name.lower()
         if mailbox in RESERVED:
             return
-        agent = self.agents.get(mailbox)
+        known = self.agents.get(mailbox)
+        if known is not None and (known.member or not member) and now - known.seen_at < SEEN_STEP_MS:
+            return
+        agent = tx.agent(mailbox)
         if agent is None:
             if most is not None and len(self.agents) >= most:
                 raise RateLimited(f"{most} names are known here; '{name}' is not one of them.", limit=most)
             agent = Agent(handle=name, member=member, created_at=now, seen_at=now)
-        elif (member and not agent.member) or now - agent.seen_at >= SEEN_STEP_MS:
-            agent = replace(agent, member=agent.member or member, seen_at=now)
-        else:
-            return
-        self.put(tx, agent)
+        self.put(tx, replace(agent, member=agent.member or member, seen_at=now))
 
     def put(self, tx: Tx, agent: Agent) -> None:
         """Write an agent as it stands."""
@@ -132,7 +132,7 @@ class Directory:
         self.agents.pop(mailbox, None)
         self._members = None
         for token in self.tokens_of(mailbox):
-            del self._tokens[token.digest]
+            self._forget(token)
 
 
 def digest_of(token: str) -> bytes:

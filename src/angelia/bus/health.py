@@ -6,6 +6,8 @@ the writer, on disk, out by a reader, and round by a wake-up. A look never waits
 
 import asyncio
 from dataclasses import dataclass
+from math import inf
+from typing import Any
 
 from angelia.bus.core import Bus
 from angelia.bus.ports import Tx
@@ -23,26 +25,29 @@ class Health:
     at_utc: int = 0
     milliseconds: float = 0.0
     serial: int = 0
-    running: bool = False
+    running: asyncio.Future[None] | None = None
 
 
 async def look(bus: Bus, health: Health) -> Health:
-    """The health now: runs the self-test when the last is too old. Never raises."""
+    """The health now: runs the self-test when the last is too old, one for all who look. Never raises."""
+    while health.running is not None:
+        await bus.clock.wait(health.running, None)
     now = bus.clock.monotonic()
-    if health.at is not None and now - health.at < bus.limits.self_test_seconds:
-        return health
-    if health.running:
-        return health
-    health.running = True
-    try:
-        failing = await _self_test(bus, health)
-    finally:
-        health.running = False
-    health.failing = failing
-    health.at = bus.clock.monotonic()
-    health.at_utc = bus.clock.now()
-    health.milliseconds = round((health.at - now) * 1000, 3)
+    if now >= _good_until(bus, health):
+        health.running = asyncio.get_running_loop().create_future()
+        try:
+            health.failing = await _self_test(bus, health)
+            health.at = bus.clock.monotonic()
+            health.at_utc = bus.clock.now()
+            health.milliseconds = round((health.at - now) * 1000, 3)
+        finally:
+            health.running.set_result(None)
+            health.running = None
     return health
+
+
+def _good_until(bus: Bus, health: Health) -> float:
+    return -inf if health.at is None else health.at + bus.limits.self_test_seconds
 
 
 async def _self_test(bus: Bus, health: Health) -> str | None:
@@ -58,11 +63,13 @@ async def _self_test(bus: Bus, health: Health) -> str | None:
         step = "writing"
         try:
             written = bus.store.write(unit, essential=True)
+            written.add_done_callback(_seen)
             if not await bus.clock.wait(written, PATIENCE_SECONDS):
                 return f"writing took longer than {PATIENCE_SECONDS:g} s"
             await written
             step = "reading"
             seen = bus.store.read(lambda view: view.self_test())
+            seen.add_done_callback(_seen)
             if not await bus.clock.wait(seen, PATIENCE_SECONDS):
                 return f"reading took longer than {PATIENCE_SECONDS:g} s"
             if await seen != value:
@@ -74,3 +81,9 @@ async def _self_test(bus: Bus, health: Health) -> str | None:
         except Exception as error:  # noqa: BLE001 - whatever it is, the answer is "unwell", with the reason
             return f"{step} fails: {getattr(error, 'title', type(error).__name__)}"
     return None
+
+
+def _seen(future: "asyncio.Future[Any]") -> None:
+    """Somebody looked at how it ended: a step that was given up on may still fail later."""
+    if not future.cancelled():
+        future.exception()

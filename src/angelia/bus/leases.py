@@ -22,7 +22,7 @@ class Lease:
     """One delivery in somebody's hands. ``deadline`` and ``cap`` are monotonic seconds; None: no time of its own.
 
     ``since`` is UTC milliseconds, for people; ``ends`` is when they may expect it back. ``stream`` is the manual stream
-    that has it, where one has.
+    that has it, where one has. ``reminder`` is when it is looked at next.
     """
 
     parcel: Parcel
@@ -32,6 +32,7 @@ class Lease:
     deadline: float | None
     cap: float | None
     stream: Stream | None = None
+    reminder: float | None = None
 
     @property
     def key(self) -> int:

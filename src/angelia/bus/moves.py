@@ -94,9 +94,11 @@ def _come_due(bus: Bus, parcel: Parcel) -> None:
     """A nack's delay is over: the row is due again, if it still waits."""
 
     def unit(tx: Tx) -> None:
-        delivery = parcel.delivery
-        if tx.move(delivery, replace(delivery, deferred=False)):
-            tx.then(lambda: bus.wake(delivery.mailbox))
+        here, then = tx.delivery(parcel.delivery.key), parcel.delivery
+        if here is None or not here.deferred or here.attempt != then.attempt:
+            return
+        if tx.move(here, replace(here, deferred=False)):
+            tx.then(lambda: bus.wake(here.mailbox))
 
     bus.submit(unit)
 
@@ -109,6 +111,8 @@ def _changed(bus: Bus, old: Delivery, new: Delivery) -> None:
             bus.leases.drop(old.key, old.attempt)
             if lease.stream is not None:
                 lease.stream.free(old.size)
+        if (stream := bus.streams.attached.get(old.mailbox)) is not None:
+            stream.let_go(old.key, old.attempt)
     if new.state is State.QUEUED and not new.deferred:
         bus.wake(new.mailbox)
     bus.signals.wake("message:" + new.message_id)

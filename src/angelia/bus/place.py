@@ -15,7 +15,7 @@ from angelia.bus.ports import Parcel, Tx
 from angelia.bus.streams import Stream
 from angelia.model.address import Address
 from angelia.model.delivery import LANE_ORDER, Delivery, Hand, State
-from angelia.model.envelope import Envelope
+from angelia.model.envelope import Envelope, Kind
 from angelia.model.failure import Reason
 
 
@@ -82,21 +82,28 @@ def place(
     tx.add(envelope, rows)
     for taker in takers:
         if taker.stream is not None:
-            taker.stream.reserve(size)
+            taker.stream.reserve(tx, size)
         elif taker.waiter is not None:
-            taker.waiter.taken = True
+            taker.waiter.take(tx)
     tx.then(lambda: _hand_over(bus, envelope, rows, takers))
     return rows
 
 
 def _taker(bus: Bus, tx: Tx, envelope: Envelope, mailbox: str) -> _Taker:
-    waiter = bus.asks.get(envelope.in_reply_to) if envelope.in_reply_to else None
-    if waiter is not None and waiter.asker == mailbox:
+    if (waiter := _waiter(bus, envelope, mailbox)) is not None:
         return _Taker(waiter=waiter)
     stream = bus.streams.attached.get(mailbox)
     if stream is None or stream.ended is not None or not stream.ready or stream.room() <= 0 or tx.load(mailbox).ready:
         return _NOBODY
     return _Taker(stream=stream)
+
+
+def _waiter(bus: Bus, envelope: Envelope, mailbox: str) -> Waiter | None:
+    """Who waits for exactly this: a reply, or the notice that the only one who was asked will not give one."""
+    if envelope.in_reply_to is None or envelope.kind is Kind.MESSAGE:
+        return None
+    waiter = bus.asks.taker(envelope.in_reply_to, mailbox)
+    return waiter if waiter is not None and (envelope.kind is Kind.REPLY or len(waiter.targets) == 1) else None
 
 
 def _hand_over(bus: Bus, envelope: Envelope, rows: Sequence[Delivery], takers: Sequence[_Taker]) -> None:

@@ -8,7 +8,9 @@ What must stay true of a store:
   before any of their futures is done. So whoever is told of a hand-over is told in the order of ``seq``.
 - A unit marked ``lazy`` causes no commit of its own: it rides in the next one, at most 250 ms later.
 - ``read(work)`` sees one committed picture and never holds it across an await.
-- A failed commit raises ``OutcomeUnknown`` to every unit in it and to all later ones.
+- A commit for which there was no space stored nothing and raises ``DiskFull`` to every unit in it; life goes on. What a
+  unit changed in the bus's own memory it takes back by ``tx.otherwise``.
+- Any other failed commit raises ``OutcomeUnknown`` to every unit in it and to all later ones.
 - Rules stay in the bus: a store only finds, adds and changes rows, and keeps the sums in ``Load``.
 """
 
@@ -131,6 +133,7 @@ class View(Protocol):
         """``accepted_at`` of the oldest queued or leased delivery."""
         ...
 
+    def agent(self, mailbox: str) -> Agent | None: ...
     def agents(self) -> list[Agent]: ...
     def tokens(self) -> list[Token]: ...
     def contacts(self, mailbox: str, limit: int) -> list[str]:
@@ -147,6 +150,11 @@ class Tx(View, Protocol):
 
     def then(self, effect: Callable[[], None]) -> None:
         """Run ``effect`` on the event loop once this unit is on disk."""
+        ...
+
+    def otherwise(self, undo: Callable[[], None]) -> None:
+        """Run ``undo`` on the store's thread, the last registered first and before any later unit, where nothing of
+        this unit is stored: it raised, or its commit found no space. Not after a failure whose outcome is unknown."""
         ...
 
     def next_seq(self) -> int:

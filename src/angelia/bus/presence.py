@@ -14,15 +14,15 @@ class Presence:
         self._ended: dict[str, float] = {}
         self._pairs: set[tuple[str, str]] = set()
 
-    def first_contact(self, one: str, other: str) -> bool:
-        """True the first time that this pair is seen by this hub."""
-        pair = (one, other) if one < other else (other, one)
-        if pair in self._pairs:
-            return False
+    def knows(self, one: str, other: str) -> bool:
+        """Whether this pair is known to be on disk."""
+        return _pair(one, other) in self._pairs
+
+    def remember(self, one: str, other: str) -> None:
+        """This pair is on disk now."""
         if len(self._pairs) >= MOST_PAIRS:
             self._pairs.clear()
-        self._pairs.add(pair)
-        return True
+        self._pairs.add(_pair(one, other))
 
     def left(self, mailbox: str, now: float) -> None:
         """A stream of this mailbox ended, and it has no other."""
@@ -32,3 +32,7 @@ class Presence:
         """True where the stream that opens now is news: none before, or none for ``gap`` seconds."""
         ended = self._ended.pop(mailbox, None)
         return ended is None or now - ended >= gap
+
+
+def _pair(one: str, other: str) -> tuple[str, str]:
+    return (one, other) if one < other else (other, one)

@@ -14,9 +14,9 @@ from angelia.bus.core import Bus
 from angelia.bus.moves import move
 from angelia.bus.place import place
 from angelia.bus.ports import Parcel, Tx
-from angelia.model.address import EVERYONE, HUB, PERSON, PRESENCE, Address, parse
+from angelia.model.address import EVERYONE, PERSON, Address, parse
 from angelia.model.delivery import Delivery, Event, State, after
-from angelia.model.envelope import Envelope, Intent, Kind, Lane, Replay, check_id, fingerprint
+from angelia.model.envelope import Envelope, Intent, Kind, Lane, Replay, check_id, fingerprint, size_of
 from angelia.model.errors import (
     BadRequest,
     CallerError,
@@ -27,6 +27,8 @@ from angelia.model.errors import (
     UnknownMessage,
 )
 from angelia.model.failure import Reason
+
+_INTENTS = tuple(intent.value for intent in Intent)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,8 +83,12 @@ def publish_soon(bus: Bus, draft: Draft) -> asyncio.Future[Accepted]:
     bus.check_running()
     check(bus, draft)
     recipients = resolve(bus, draft)
-    weight = len(draft.text or "") + len(draft.body or b"") + 1024
-    return bus.store.write(lambda tx: accept(bus, tx, draft, recipients), weight=weight)
+    return bus.store.write(lambda tx: accept(bus, tx, draft, recipients), weight=weight(draft))
+
+
+def weight(draft: Draft) -> int:
+    """What a unit that stores this carries, roughly, in bytes."""
+    return len(draft.text or "") + len(draft.body or b"") + 1024
 
 
 def check(bus: Bus, draft: Draft) -> None:
@@ -92,13 +98,15 @@ def check(bus: Bus, draft: Draft) -> None:
         raise BadRequest("There is neither text nor body in it; one of them is needed. Nothing was stored.")
     if draft.kind is not Kind.REPLY and draft.text == "" and draft.body is None:
         raise BadRequest("The text is empty; only a reply's may be. Nothing was stored.")
-    if draft.text is not None and len(draft.text.encode("utf-8", "surrogatepass")) > limits.text_bytes:
+    if draft.text is not None and _bytes(draft.text) > limits.text_bytes:
         raise TooLarge(f"The text is over {limits.text_bytes} bytes. Nothing was stored.", limit=limits.text_bytes)
     if draft.body is not None and len(draft.body) > limits.body_bytes:
         raise TooLarge(f"The body is over {limits.body_bytes} bytes. Nothing was stored.", limit=limits.body_bytes)
     for name, value in (("id", draft.id), ("in_reply_to", draft.in_reply_to), ("thread", draft.thread)):
         if value is not None:
             check_id(value, name)
+    if draft.intent is not None and draft.intent not in _INTENTS:
+        raise BadRequest(f"intent is '{draft.intent[:40]}'; it is one of {', '.join(_INTENTS)}. Nothing was stored.")
     if draft.key is not None and not 1 <= len(draft.key) <= 255:
         raise BadRequest("An Idempotency-Key has 1 to 255 characters. Nothing was stored.", limit=255)
     ttl = draft.ttl_seconds
@@ -107,6 +115,14 @@ def check(bus: Bus, draft: Draft) -> None:
             f"ttl_seconds is {ttl}; it lies between {limits.ttl_min_seconds} and {limits.ttl_max_seconds}. "
             "Nothing was stored."
         )
+
+
+def _bytes(text: str) -> int:
+    """How long it is in UTF-8."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise BadRequest("The text holds half of a surrogate pair. Nothing was stored.") from None
 
 
 def resolve(bus: Bus, draft: Draft) -> list[Address]:
@@ -148,15 +164,15 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]) -> Acc
     message_id = draft.id or bus.ids.message_id()
     spot = _place_in_conversation(tx, draft, message_id)
     if spot.parent is not None and draft.kind is Kind.REPLY:
-        recipients = [_back_to(bus, spot.parent)]
-    room, refused = _with_room(bus, tx, draft, recipients)
-    ttl = draft.ttl_seconds if draft.ttl_seconds is not None else bus.limits.ttl_seconds
+        recipients = [parse(spot.parent.sender)]
     kind = Kind.REPLY if spot.answers is not None else draft.kind
+    room, refused = _with_room(bus, tx, draft, recipients, kind)
+    ttl = draft.ttl_seconds if draft.ttl_seconds is not None else bus.limits.ttl_seconds
     envelope = Envelope(
         id=message_id,
         sender=draft.sender,
         to=EVERYONE if draft.to == EVERYONE else str(recipients[0]),
-        intent=Intent(draft.intent) if draft.intent else Intent.INFORM,
+        intent=_intent(draft, kind),
         kind=kind,
         text=draft.text,
         body=draft.body,
@@ -184,6 +200,12 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]) -> Acc
     return Accepted(envelope, rows, refused=refused)
 
 
+def _intent(draft: Draft, kind: Kind) -> Intent:
+    """As the sender said; but an answer asks for none, so that no two agents answer each other for ever."""
+    intent = Intent(draft.intent) if draft.intent else Intent.INFORM
+    return Intent.INFORM if kind is Kind.REPLY and intent is Intent.REQUEST else intent
+
+
 def _repeat(tx: Tx, draft: Draft, mark: bytes) -> Envelope | None:
     """The message that this one repeats, if it does."""
     found = tx.message(draft.id) if draft.id else None
@@ -192,7 +214,7 @@ def _repeat(tx: Tx, draft: Draft, mark: bytes) -> Envelope | None:
     if found is None:
         return None
     if found.fingerprint != mark:
-        what = "id" if draft.id else "Idempotency-Key"
+        what = "id" if found.id == draft.id else "Idempotency-Key"
         raise IdReused(f"This {what} was used for another message. Nothing was stored; take a fresh one.")
     return found
 
@@ -206,6 +228,8 @@ def _place_in_conversation(tx: Tx, draft: Draft, message_id: str) -> _Place:
         mine = next((d for d in tx.deliveries(draft.in_reply_to) if d.mailbox == me), None) if parent else None
         if parent is None or (mine is None and parent.sender.lower() != me and not person):
             raise UnknownMessage(f"There is no message {draft.in_reply_to} of yours. Nothing was stored.")
+        if parent.kind is Kind.NOTICE and draft.kind is Kind.REPLY:
+            raise BadRequest(f"Nobody reads answers to the notices of {parent.sender}. Nothing was stored.")
         spot = _Place(
             thread=draft.thread or parent.thread,
             chain=message_id if person else parent.chain,
@@ -224,18 +248,12 @@ def _place_in_conversation(tx: Tx, draft: Draft, message_id: str) -> _Place:
     return _Place(thread=draft.thread or message_id, chain=message_id, depth=0)
 
 
-def _back_to(bus: Bus, parent: Envelope) -> Address:
-    if parent.sender in (HUB, PRESENCE):
-        raise BadRequest(f"Nobody reads answers to the notices of {parent.sender}. Nothing was stored.")
-    return parse(parent.sender)
-
-
 def _with_room(
-    bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]
+    bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address], kind: Kind
 ) -> tuple[list[Address], list[tuple[str, CallerError]]]:
     """Those whose mailbox takes it; the others with their refusal. Raises the first refusal when nobody has room."""
     limits = bus.limits
-    size = len((draft.text or "").encode("utf-8", "surrogatepass")) + len(draft.body or b"")
+    size = size_of(draft.text, draft.body)
     me = draft.sender.lower()
     room: list[Address] = []
     refused: list[tuple[str, CallerError]] = []
@@ -246,7 +264,7 @@ def _with_room(
             what = (f"holds {load.open} messages", limits.mailbox_deliveries)
         elif load.bytes + size > limits.mailbox_bytes:
             what = (f"holds {load.bytes} bytes", limits.mailbox_bytes)
-        elif draft.kind is not Kind.REPLY and load.by_sender.get(me, 0) >= limits.mailbox_deliveries_per_sender:
+        elif kind is not Kind.REPLY and load.by_sender.get(me, 0) >= limits.mailbox_deliveries_per_sender:
             what = (f"holds {load.by_sender[me]} of yours", limits.mailbox_deliveries_per_sender)
         if what is None:
             room.append(address)
@@ -273,5 +291,6 @@ def _learn(bus: Bus, tx: Tx, draft: Draft, room: Sequence[Address], now: int) ->
     bus.directory.learn(tx, draft.sender, now, member=False, most=bus.limits.open_names)
     if len(room) == 1 and draft.to != EVERYONE:
         me, other = draft.sender.lower(), room[0].mailbox
-        if bus.presence.first_contact(me, other):
+        if not bus.presence.knows(me, other):
             tx.add_contact(me, other, now)
+            tx.then(lambda: bus.presence.remember(me, other))

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from angelia.bus.ports import Parcel
+from angelia.bus.ports import Parcel, Tx
 from angelia.model.delivery import Hand
 
 MAX_TRANSIENT = 16
@@ -20,7 +20,8 @@ class Connection(Protocol):
     """What a stream knows of the socket under it."""
 
     def unsent(self) -> int:
-        """Bytes that were written and have not left the process."""
+        """Bytes that were written and have not left the process. Also asked on the store's thread: while a connection
+        is being torn down this must not fall before the stream was told (``end("gone")``)."""
         ...
 
     def abort(self) -> None:
@@ -30,7 +31,10 @@ class Connection(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """One open stream. ``ended`` says why it ends: ``superseded``, ``bye``, ``lagged`` or ``gone``."""
+    """One open stream. ``ended`` says why it ends: ``superseded``, ``bye``, ``lagged`` or ``gone``.
+
+    ``handed``: what was written and is still leased, with its attempt.
+    """
 
     mailbox: str
     name: str
@@ -41,7 +45,7 @@ class Stream:
     opened_at: int
     observer: bool = False
     buffer: deque[Parcel] = field(default_factory=deque)
-    handed: set[int] = field(default_factory=set)
+    handed: dict[int, int] = field(default_factory=dict)
     transient: deque[bytes] = field(default_factory=lambda: deque(maxlen=MAX_TRANSIENT))
     ended: str | None = None
     reset: dict[str, object] | None = None
@@ -64,9 +68,13 @@ class Stream:
             return 0
         return self.window - (self._taken - self._freed)
 
-    def reserve(self, size: int) -> None:
-        """A delivery was leased to this stream; on the store's thread."""
-        self._taken += 1
+    def reserve(self, tx: Tx, size: int) -> None:
+        """A delivery is leased to this stream by a unit; on the store's thread."""
+        self._add(1, size)
+        tx.otherwise(lambda: self._add(-1, -size))
+
+    def _add(self, count: int, size: int) -> None:
+        self._taken += count
         self._taken_bytes += size
 
     def free(self, size: int) -> None:
@@ -76,11 +84,27 @@ class Stream:
         if self.hand is Hand.MANUAL:
             self.wake()
 
+    def let_go(self, key: int, attempt: int) -> None:
+        """A delivery is not leased any more, whoever had it. What is not written by now (it was withdrawn) is not."""
+        if self.handed.get(key) == attempt:
+            del self.handed[key]
+            return
+        for parcel in self.buffer:
+            if parcel.delivery.key == key and parcel.delivery.attempt == attempt:
+                self.buffer.remove(parcel)
+                if self.hand is Hand.AUTO:
+                    self.free(parcel.delivery.size)
+                return
+
     def settled(self, mark: int) -> bool | None:
-        """For ``Autos``: broken once ended, true when the bytes up to ``mark`` have left the process."""
+        """For ``Autos``: broken once ended, true when the bytes up to ``mark`` have left the process.
+
+        A lost connection has nothing unsent, so whether it is lost is looked at last.
+        """
+        left = mark <= self.written - self.connection.unsent()
         if self.ended == "gone":
             return False
-        return True if mark <= self.written - self.connection.unsent() else None
+        return True if left else None
 
     def wake(self) -> None:
         """Make the stream's door look again."""
@@ -100,12 +124,24 @@ class Stream:
 
 
 class Streams:
-    """All open streams."""
+    """All open streams. ``attached``: the agents' own."""
 
     def __init__(self) -> None:
         self.attached: dict[str, Stream] = {}
         self._all: dict[str, list[Stream]] = {}
         self.count = 0
+
+    def attach(self, tx: Tx, mailbox: str, stream: Stream | None) -> None:
+        """Make a stream its agent's own (None: it has none), with this unit."""
+        old = self.attached.get(mailbox)
+        tx.otherwise(lambda: self._attach(mailbox, old))
+        self._attach(mailbox, stream)
+
+    def _attach(self, mailbox: str, stream: Stream | None) -> None:
+        if stream is None:
+            self.attached.pop(mailbox, None)
+        else:
+            self.attached[mailbox] = stream
 
     def add(self, stream: Stream) -> None:
         """Note a stream as open."""

@@ -6,7 +6,7 @@ first the copies that it asked to see again, then what waits, then what arrives.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from angelia.bus.announce import connected, disconnected
 from angelia.bus.claim import settle_written, take
@@ -88,11 +88,11 @@ async def attach(
     )
     check_room(bus, stream.mailbox)
     bus.streams.add(stream)
-    if observer:
-        await bus.store.read(lambda view: _resume(bus, view, stream, last_event_id, live=True))
-        return stream
     try:
-        await bus.store.write(lambda tx: _take_over(bus, tx, stream, last_event_id), essential=True)
+        if observer:
+            await bus.store.read(lambda view: _resume(bus, view, stream, last_event_id))
+        else:
+            await bus.store.write(lambda tx: _take_over(bus, tx, stream, last_event_id), essential=True)
     except BaseException:
         await detach(bus, stream)
         raise
@@ -109,19 +109,24 @@ def _take_over(bus: Bus, tx: Tx, stream: Stream, last_event_id: str | None) -> N
             move(bus, tx, parcel, Event.ACK)
         else:
             give_back(bus, tx, parcel, Event.RELEASE, used=False)
-    for parcel in _with_messages(tx, tx.returned(mailbox, Hand.AUTO, seen) if seen else []):
-        move(bus, tx, parcel, Event.LATE_ACK)
-    bus.streams.attached[mailbox] = stream
+    for parcel in _with_messages(tx, tx.returned(mailbox, Hand.AUTO, tx.handed_high(mailbox))):
+        if parcel.delivery.seq <= seen:
+            move(bus, tx, parcel, Event.LATE_ACK)
+        else:
+            # This reader has not seen it. A later id of its own must not settle it before it is handed over again.
+            tx.move(parcel.delivery, replace(parcel.delivery, hand=None))
+    bus.streams.attach(tx, mailbox, stream)
 
     def swap() -> None:
         if old is not None:
             old.end("superseded")
-        connected(bus, stream)
+        else:
+            connected(bus, stream)
 
     tx.then(swap)
 
 
-def _resume(bus: Bus, view: View, stream: Stream, last_event_id: str | None, *, live: bool = False) -> int:
+def _resume(bus: Bus, view: View, stream: Stream, last_event_id: str | None) -> int:
     """Set what the stream replays; the seq that its reader has seen (0: none)."""
     high = view.handed_high(stream.mailbox)
     stream.replay_after = stream.replay_upto = high
@@ -137,7 +142,7 @@ def _resume(bus: Bus, view: View, stream: Stream, last_event_id: str | None, *, 
         stream.replay_after = floor - 1
         return 0
     stream.replay_after = seen
-    stream.ready = not live and seen >= high
+    stream.ready = seen >= high
     return seen
 
 
@@ -161,20 +166,23 @@ def _with_messages(tx: Tx, deliveries: Sequence[Delivery]) -> list[Parcel]:
 
 
 async def detach(bus: Bus, stream: Stream) -> None:
-    """The stream is over: what was not settled goes back, at once and in its place. Never raises, never waits."""
+    """The stream is over: what was not settled goes back, at once and in its place. Never raises, never waits.
+
+    Only a break uses up attempts, and only of what was written; a stream that the hub itself ended uses up none.
+    """
+    broke = stream.ended in (None, "gone", "lagged") and not bus.stopping
     stream.end("gone")
     bus.streams.remove(stream)
     if stream.observer:
         return
-    unwritten = {parcel.delivery.key for parcel in stream.buffer}
 
     def unit(tx: Tx) -> None:
         if bus.streams.attached.get(stream.mailbox) is not stream:
             return
-        del bus.streams.attached[stream.mailbox]
         for parcel in _with_messages(tx, tx.leased(stream.mailbox, STREAM_HANDS)):
-            used = parcel.delivery.key not in unwritten and parcel.delivery.key in stream.handed
+            used = broke and stream.handed.get(parcel.delivery.key) == parcel.delivery.attempt
             give_back(bus, tx, parcel, Event.LAPSE if used else Event.RELEASE, used=used)
+        bus.streams.attach(tx, stream.mailbox, None)
         tx.then(lambda: disconnected(bus, stream))
 
     bus.submit(unit)
@@ -238,7 +246,7 @@ async def _fetch(bus: Bus, stream: Stream) -> None:
             return
         parcels = take(bus, tx, Scope(mailbox=stream.mailbox), stream.room(), stream.hand)
         for parcel in parcels:
-            stream.reserve(parcel.delivery.size)
+            stream.reserve(tx, parcel.delivery.size)
         tx.then(lambda: _push_all(bus, stream, parcels))
 
     await bus.store.write(unit, essential=True)
@@ -256,7 +264,7 @@ def wrote(bus: Bus, stream: Stream, parcels: Sequence[Parcel], size: int) -> Non
     if stream.observer:
         return
     for parcel in parcels:
-        stream.handed.add(parcel.delivery.key)
+        stream.handed[parcel.delivery.key] = parcel.delivery.attempt
         if stream.hand is Hand.AUTO:
             stream.free(parcel.delivery.size)
             bus.autos.add(parcel, stream, stream.written)

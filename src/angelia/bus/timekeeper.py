@@ -4,6 +4,7 @@ What must stay true: everything settles. The sweep finds by the store's own inde
 that a lost wake-up or a missed reminder costs at most a sweep. Nothing here depends on the wall clock being right.
 """
 
+from angelia.bus.agents import forget_idle
 from angelia.bus.claim import expire
 from angelia.bus.core import Bus
 from angelia.bus.moves import move
@@ -15,19 +16,24 @@ from angelia.model.envelope import Intent
 from angelia.model.failure import Reason
 
 SWEEP_BATCH = 256
-SWEEP_AT_LEAST_SECONDS = 30.0
+SICK_STORE_SECONDS = 3.0  # until the next sweep after one that failed
 PATROL_SECONDS = 1.0
+FORGET_SECONDS = 3600.0  # between two looks for names that nobody uses any more
 
 
 async def keep_time(bus: Bus, keepalive_seconds: float) -> None:
     """Run until the bus stops."""
     sweep_at = bus.clock.monotonic()
+    forget_at = sweep_at + FORGET_SECONDS  # by then everyone is back who was here before a restart
     while not bus.stopping:
         poked = bus.timers.poked()
         now = bus.clock.monotonic()
         bus.timers.fire(now)
         if now >= sweep_at:
             sweep_at = now + await sweep(bus)
+        if now >= forget_at:
+            forget_at = now + FORGET_SECONDS
+            forget_idle(bus)
         if bus.streams.count:
             patrol(bus, now, keepalive_seconds)
         until = min(sweep_at, bus.timers.next() or sweep_at)
@@ -42,7 +48,7 @@ async def sweep(bus: Bus) -> float:
     try:
         count, following = await bus.store.write(lambda tx: _sweep(bus, tx, now), essential=True)
     except Exception:  # noqa: BLE001 - the store is unwell and says so itself; the next sweep tries again
-        return SWEEP_AT_LEAST_SECONDS / 10
+        return SICK_STORE_SECONDS
     if count >= SWEEP_BATCH:
         return 0.0
     if following is None:
@@ -77,6 +83,8 @@ def patrol(bus: Bus, now: float, keepalive_seconds: float) -> None:
     """Look at every open stream: has it been quiet too long, or has its reader stopped taking bytes?"""
     for stream in bus.streams.everyone():
         unsent = stream.connection.unsent()
+        if not unsent:
+            stream.progress = (stream.written, 0.0)
         if unsent and _stalled(stream, unsent, now, bus.limits.stream_stall_seconds):
             stream.end("gone")
             stream.connection.abort()

@@ -6,18 +6,24 @@ no harm and cancelling is not needed.
 
 import asyncio
 import heapq
+import logging
 from collections.abc import Callable
+
+log = logging.getLogger("angelia.bus")
 
 
 class Timers:
     """A heap of reminders, and a poke for whoever waits on the earliest."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._heap: list[tuple[float, int, Callable[[], object]]] = []
         self._serial = 0
         self._poke: asyncio.Future[None] | None = None
 
-    def at(self, when: float, remind: Callable[[], None]) -> None:
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def at(self, when: float, remind: Callable[[], object]) -> None:
         """Call ``remind`` on the loop once ``clock.monotonic()`` has reached ``when``."""
         self._serial += 1
         earliest = not self._heap or when < self._heap[0][0]
@@ -30,9 +36,13 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def fire(self, now: float) -> None:
-        """Call everything that is due."""
+        """Call everything that is due; one that fails is a fault of ours, and stops none of the others."""
         while self._heap and self._heap[0][0] <= now:
-            heapq.heappop(self._heap)[2]()
+            remind = heapq.heappop(self._heap)[2]
+            try:
+                remind()
+            except Exception:  # noqa: BLE001 - everything else that ends by time would wait for ever
+                log.exception("a reminder failed")
 
     def poke(self) -> None:
         """Make whoever waits look again."""

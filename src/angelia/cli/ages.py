@@ -13,6 +13,12 @@ def age(stamp: object) -> str:
     return "" if moment is None else ago(int((datetime.now(UTC) - moment).total_seconds() * 1000))
 
 
+def before(stamp: object) -> str:
+    """In: RFC 3339, UTC. Out: ``just now`` or such as ``3 min ago``; "" for what is no time."""
+    found = age(stamp)
+    return f"{found} ago" if found not in ("", "now") else found and "just now"
+
+
 def _read(stamp: object) -> datetime | None:
     if not isinstance(stamp, str):
         return None

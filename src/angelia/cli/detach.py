@@ -8,6 +8,7 @@ import os
 import select
 import sys
 import time
+from contextlib import suppress
 
 from angelia.cli import exits, hub_log, restart, say, stdio
 
@@ -24,7 +25,7 @@ def start(log_path: str) -> int:
     line = restart.command(f"--ready-fd={writer}")
     child = os.fork()
     if child == 0:
-        _become_hub(line, log)
+        _become_hub(line, log, writer)
     os.close(writer)
     os.close(log)
     words = _read_until_ready(reader)
@@ -44,14 +45,17 @@ def start(log_path: str) -> int:
     return code if code > 0 else exits.NO
 
 
-def _become_hub(line: list[str], log: int) -> None:
-    """In the child: cut every tie, then run the hub. Never returns."""
+def _become_hub(line: list[str], log: int, writer: int) -> None:
+    """In the child: cut every tie but the one that says "ready", then run the hub. Never returns."""
     try:
         os.setsid()
         nowhere = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nowhere, 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        for descriptor, source in ((0, nowhere), (1, log), (2, log)):
+            os.dup2(source, descriptor)
+        for name in os.listdir("/dev/fd"):
+            if int(name) > 2 and int(name) != writer:
+                with suppress(OSError):  # the listing's own is among them
+                    os.close(int(name))
         os.execv(line[0], line)
     finally:
         os._exit(127)

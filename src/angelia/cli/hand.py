@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from angelia.client.listener import Taken
 
@@ -48,7 +49,7 @@ class ToStdout:
 
     def __call__(self, taken: Taken) -> str:
         """Hand over one message. Out: "", since there is nothing that could fail and leave us alive."""
-        line = json.dumps({**taken.message, "attempt": taken.attempt, "seq": taken.seq}, ensure_ascii=True) + "\n"
+        line = json.dumps(_shown(taken), ensure_ascii=True) + "\n"
         left = memoryview(line.encode("ascii"))
         try:
             while left:
@@ -87,7 +88,7 @@ class ToCommand:
             "ANGELIA_THREAD": message.get("thread"), "ANGELIA_ATTEMPT": taken.attempt,
         }  # fmt: skip
         told = {name: str(value) for name, value in own.items() if value is not None and "\0" not in str(value)}
-        content = json.dumps({**message, "attempt": taken.attempt, "seq": taken.seq}, ensure_ascii=False)
+        content = json.dumps(_shown(taken), ensure_ascii=False)
         # Handed on as it is and not read: what a command finds in its environment is no setting of ours.
         environment = {**os.environ, **self._variables, **told}  # noqa: TID251
         try:
@@ -99,3 +100,9 @@ class ToCommand:
         if child.returncode == 0:
             return ""
         return f"{self._words[0]} ended with {child.returncode}"
+
+
+def _shown(taken: Taken) -> dict[str, Any]:
+    """The message, and which attempt at it this is."""
+    place = {"attempt": taken.attempt, "seq": taken.seq}
+    return {**taken.message, **{name: value for name, value in place.items() if value is not None}}

@@ -23,10 +23,13 @@ _SHOWN = {number: f"\\x{number:02x}" for number in [*range(32), *range(0x7F, 0xA
 class HubLog(logging.Handler):
     """Put every line on stderr, from a thread of its own."""
 
-    def __init__(self, log_path: str) -> None:
-        """``log_path``: the file that takes over when stderr is gone, and that is kept small if it is stderr."""
+    def __init__(self, log_path: str, *, out: int = 1, err: int = 2) -> None:
+        """``log_path``: the file that takes over when stderr is gone, and that is kept small if it is stderr.
+
+        ``out`` and ``err`` are the descriptors of the two standard streams; tests have others.
+        """
         super().__init__()
-        self._path = log_path
+        self._path, self._out, self._err = log_path, out, err
         self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._dropped = 0
         self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
@@ -58,24 +61,23 @@ class HubLog(logging.Handler):
         while (line := self._waiting.get()) is not None:
             try:
                 self._keep_small()
-                _write(line)
+                self._write(line)
             except OSError:
                 try:
-                    stdio.divert(self._path, 1, 2)
-                    _write(line)
+                    stdio.divert(self._path, self._out, self._err)
+                    self._write(line)
                 except OSError:
                     continue  # neither terminal nor disk takes it
 
     def _keep_small(self) -> None:
-        here = os.fstat(2)
+        here = os.fstat(self._err)
         if stat.S_ISREG(here.st_mode) and here.st_size > FILE_BYTES and os.path.samestat(here, os.stat(self._path)):
             os.replace(self._path, f"{self._path}.1")
-            stdio.divert(self._path, 1, 2)
+            stdio.divert(self._path, self._out, self._err)
 
-
-def _write(line: bytes) -> None:
-    while line:
-        line = line[os.write(2, line) :]
+    def _write(self, line: bytes) -> None:
+        while line:
+            line = line[os.write(self._err, line) :]
 
 
 def start(level: str, log_path: str) -> HubLog:

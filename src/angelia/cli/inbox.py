@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from angelia.cli import exits, parse, say, session
-from angelia.cli.ages import age
+from angelia.cli.ages import age, before
 from angelia.cli.show import table
 
 TYPE_CHECKING = False
@@ -65,11 +65,11 @@ def short(message: dict[str, Any]) -> str:
 
 
 def _summary(page: dict[str, Any], shown: int) -> list[str]:
-    told = ["nothing here" if not shown else f"{shown} of {page.get('total', shown)}"]
+    told = [f"{shown} shown" if shown else "nothing here", f"{page.get('total', 0)} open"]
     if page.get("hidden"):
-        told.append(f"{page['hidden']} hidden by the filter")
-    oldest = age(page.get("oldest_unread_at"))
-    told.append(f"the oldest unread is {oldest} old" if oldest else "none unread")
+        told[-1] += f", {page['hidden']} of them hidden by the filter"
+    oldest = before(page.get("oldest_unread_at"))
+    told.append(f"the oldest unread came {oldest}" if oldest else "none unread")
     if page.get("next") is not None:
         told.append(f"more: --after {page['next']}")
     return told

@@ -39,6 +39,8 @@ def run(argv: list[str], settings: Settings) -> int:
             keyed = True
             path = tokens.find(settings.data_dir, name)
             if path is None or not _works(way, name, tokens.read(settings.data_dir, name)):
+                if agent.get("keyed"):
+                    say.aside(f"{name} was keyed before; tokens made for it elsewhere will end soon")
                 path = tokens.save(settings.data_dir, name, hub.new_token(name)["token"])
     if given.json:
         say.data({"agent": name, "keyed": keyed, "token_file": path})

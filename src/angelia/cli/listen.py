@@ -11,17 +11,22 @@ import os
 import shlex
 import shutil
 import signal
+import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 
 from angelia.cli import exits, parse, say, session, tokens
 from angelia.cli.hand import OutputClosed, Stopped, ToCommand, ToStdout
+from angelia.client.backoff import Backoff
 from angelia.client.client import Client
+from angelia.client.errors import NoHub, TimedOut
 from angelia.client.journal import Journal
 from angelia.client.listener import Listener, OnceListener, Taken
 from angelia.settings import Settings
 
 TICK_SECONDS = 0.5
+WAIT_MOST_SECONDS = 5.0
 
 
 class _Stop:
@@ -30,7 +35,8 @@ class _Stop:
     def __init__(self) -> None:
         self.asked = False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._heard)
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup has it ignored
+                signal.signal(number, self._heard)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
@@ -54,14 +60,18 @@ def run(argv: list[str], settings: Settings) -> int:
     made.add_argument("--once", action="store_true", help="end after one message; 1 when its command failed")
     given = parse.parse(made, argv)
     command = _command(given.exec) if given.exec is not None else None
-    way = session.caller(settings)
+    if command is None and sys.stdout is None:
+        raise exits.UsageError("stdout is closed: nobody would read the mail")
+    stop = _Stop()
+    way = _way(settings, lambda: stop.asked)
+    if way is None:
+        return exits.DONE
     name = way.name or session.OWNER
 
     def connect() -> Client:
         return Client(way.address, name=name, token=way.token)
 
     journal = Journal(_journal_path(settings, name))
-    stop = _Stop()
     hand: ToCommand | ToStdout = (
         ToCommand(command, _variables(settings, name)) if command else ToStdout(lambda: stop.asked)
     )
@@ -73,6 +83,27 @@ def run(argv: list[str], settings: Settings) -> int:
             return exits.DONE
 
 
+def _way(settings: Settings, stopping: Callable[[], bool]) -> session.Way | None:
+    """The way to the hub, once it is known: where none runs yet, it may turn out to be another. None: told to stop."""
+    backoff = Backoff(1.0, WAIT_MOST_SECONDS)
+    told = False
+    while not stopping():
+        try:
+            way = session.caller(settings)
+            if not way.address.path and not settings.hub_url:
+                with way.calls() as hub:
+                    hub.health()
+            return way
+        except (NoHub, TimedOut) as error:
+            if not told:
+                say.aside(f"{error}; trying again")
+            told = True
+        ends = time.monotonic() + backoff.next_seconds()
+        while time.monotonic() < ends and not stopping():
+            time.sleep(TICK_SECONDS / 5)
+    return None
+
+
 def _work(listener: Listener, hand: ToCommand | ToStdout, *, once: bool, stopping: Callable[[], bool]) -> int:
     while not stopping():
         hand.check()
@@ -81,8 +112,9 @@ def _work(listener: Listener, hand: ToCommand | ToStdout, *, once: bool, stoppin
             if listener.ended:
                 break
             continue
-        if not taken.lease and isinstance(hand, ToCommand):
-            continue  # who came online is news for a reader, and no work
+        if isinstance(hand, ToCommand) and _is_presence(taken):
+            listener.finish(taken)  # news for a reader, and no work
+            continue
         failure = hand(taken)
         _settle(listener, taken, failure)
         if once:
@@ -93,6 +125,11 @@ def _work(listener: Listener, hand: ToCommand | ToStdout, *, once: bool, stoppin
         say.aside("another listener of this name has taken over")
         return exits.NO
     return exits.DONE
+
+
+def _is_presence(taken: Taken) -> bool:
+    """Whether it only says who came online: passing by, without a lease, or kept in the mailbox."""
+    return not taken.lease or (taken.message.get("kind") == "notice" and taken.message.get("from") == "interop")
 
 
 def _settle(listener: Listener, taken: Taken, failure: str) -> None:

@@ -50,9 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _run(words)
-        sys.stdout.flush()
-        return code
+        return _run(words)
     except BrokenPipeError:  # whoever reads our answer has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.DONE
@@ -71,7 +69,10 @@ def _run(words: list[str]) -> int:
             return exits.DONE
         if command not in COMMANDS:
             raise exits.UsageError(_unknown(command))
-        return _loaded(command)(rest, load(overrides))
+        code = _loaded(command)(rest, load(overrides))
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, so that a full disk or a reader who has gone is told like any other trouble
+        return code
     except (SettingsError, exits.UsageError, exits.Refused, ClientError) as error:
         _say_trouble(error, as_json)
         return exits.code_of(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from angelia.cli import exits, parse, say, session
-from angelia.cli.ages import age
+from angelia.cli.ages import age, before
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run(argv: list[str], settings: Settings) -> int:
     message = receipt["message"]
     proof = "" if message.get("verified") else " (unproved)"
     kind = "" if message.get("kind") in (None, "message") else f"{message['kind']}, "
-    say.line(f"{kind}from {message.get('from')}{proof} to {message.get('to')}, {age(message.get('created_at'))} ago")
+    say.line(f"{kind}from {message.get('from')}{proof} to {message.get('to')}, {before(message.get('created_at'))}")
     for delivery in receipt.get("deliveries") or []:
         say.line(_became(delivery))
     failure = receipt.get("failure")

@@ -8,6 +8,9 @@ as a Markdown list, and no option; for any other there is ``--``.
 from __future__ import annotations
 
 import argparse
+import os
+
+_WIDTH_LEAST, _WIDTH_USUAL = 40, 80
 
 GLOBAL = """\
 everywhere:
@@ -17,6 +20,20 @@ everywhere:
   --json          answer in JSON"""
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal. argparse makes one for every argument, and looks the width up by way of shutil."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=max(_WIDTH_LEAST, _columns() - 2))
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size().columns
+    except OSError:  # stdout is no terminal, or none at all
+        return _WIDTH_USUAL
+
+
 def parser(command: str, summary: str, example: str) -> argparse.ArgumentParser:
     """A parser for ``command``. ``example`` is a line or more that work as they stand."""
     shown = "\n".join(f"  {line}" for line in example.strip().splitlines())
@@ -24,7 +41,7 @@ def parser(command: str, summary: str, example: str) -> argparse.ArgumentParser:
         prog=f"angelia {command}",
         description=summary,
         epilog=f"{GLOBAL}\n\nexample:\n{shown}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     made.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
@@ -35,7 +52,9 @@ def parse(made: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
     """Read the arguments; argparse itself says what is wrong, and ends with 2."""
     words = {f"\0{place}": word for place, word in enumerate(argv) if _is_text(word)}
     shielded = [f"\0{place}" if _is_text(word) else word for place, word in enumerate(argv)]
-    found = made.parse_intermixed_args(shielded)
+    found, left = made.parse_known_args(shielded)
+    if left:  # words that stand apart, or too many of them; this way takes longer
+        found = made.parse_intermixed_args(shielded)
     for name, value in vars(found).items():
         if isinstance(value, str) and value in words:
             setattr(found, name, words[value])

@@ -5,8 +5,10 @@ restart in ten seconds, and after three that did not help it ends and says so.
 """
 
 import os
+import signal
 import sys
 import time
+from collections.abc import Callable
 
 from angelia.storage.lock import FolderLock
 
@@ -46,22 +48,28 @@ def command(*more: str) -> list[str]:
     return [sys.executable, *kept, *more]
 
 
-def may_restart(earlier: Handover | None, started: float) -> int:
+def may_restart(earlier: Handover | None, ran: float, wait: Callable[[float], None]) -> int:
     """How many quick restarts in a row this one makes; waits where it comes too soon. Raises ``GivingUp``.
 
-    ``started`` is when this hub began, by ``time.monotonic``.
+    ``ran``: for how many seconds this hub has run.
     """
-    ran = time.monotonic() - started
-    if ran >= QUICK_SECONDS:
+    if earlier is None or ran >= QUICK_SECONDS:
         return 0
-    quick = (earlier.quick if earlier else 0) + 1
+    quick = earlier.quick + 1
     if quick > QUICK_TRIES:
         raise GivingUp(
             f"The store failed again after {QUICK_TRIES} restarts within {QUICK_SECONDS:g} s of one another: the hub "
             "gives up. What was accepted is on disk. Look at the disk, then: angelia doctor"
         )
-    time.sleep(QUICK_SECONDS - ran)
+    wait(QUICK_SECONDS - ran)
     return quick
+
+
+def pause(seconds: float) -> None:
+    """Wait, and obey whoever asks for the end meanwhile, with everything put away."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    time.sleep(seconds)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def replace_self(lock: FolderLock, port: int, quick: int) -> None:

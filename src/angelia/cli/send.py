@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 STATES = {
     "queued": "queued until it is read",
-    "leased": "handed to the open stream",
+    "leased": "being handed over",
     "held": "held until a person lets it go",
     "forwarded": "passed on",
 }

@@ -4,6 +4,7 @@ What must stay true: nothing here knows what a hub is made of; that is ``app.py`
 """
 
 import logging
+import os
 import resource
 import socket
 import sys
@@ -13,6 +14,7 @@ import uvloop
 
 from angelia import app
 from angelia.cli import exits, hub_log, stdio
+from angelia.model.errors import AngeliaError
 from angelia.settings import Settings, SettingsError
 from angelia.storage.lock import FolderLock
 
@@ -20,6 +22,10 @@ log = logging.getLogger("angelia.hub")
 # A stream takes one, and there may be 12,000; the kernel's own bound for a process is lower on macOS.
 FILES_WANTED = 16_384
 FILES_MACOS = 10_240
+
+
+class StoreUnfit(Exception):
+    """The store could not be opened; the text says why."""
 
 
 def serve(
@@ -32,16 +38,21 @@ def serve(
     """Serve until the end; the exit code, or None where the hub has to replace itself."""
     path = f"{settings.data_dir}/hub.log"
     handler = hub_log.start(settings.log_level, path)
-    _allow_files()
+    on_terminal = any(os.isatty(number) for number in (0, 1, 2))
 
     def hang_up() -> None:
+        if not on_terminal:
+            log.info("SIGHUP means nothing to a hub without a terminal; it goes on")
+            return
         stdio.leave_terminal(path)
         log.info("the terminal is gone; the hub goes on, and logs here. It ends with: angelia down")
 
     try:
-        end = uvloop.run(app.serve(settings, lock, tcp, unix, announce, hang_up))
+        end = uvloop.run(app.serve(settings, lock, tcp, unix, announce, hang_up, _allow_files()))
     except SettingsError:
         raise
+    except AngeliaError as error:
+        raise StoreUnfit(error.detail) from error
     except Exception:
         log.exception("the hub ends by a fault of its own; what was accepted is on disk")
         return exits.NO
@@ -50,15 +61,17 @@ def serve(
     return {app.End.ASKED: exits.DONE, app.End.LOCK_LOST: exits.NO, app.End.STORE_FAILED: None}[end]
 
 
-def _allow_files() -> None:
-    """Raise the number of files that this process may have open, as far as it may."""
+def _allow_files() -> int:
+    """Raise the number of files that this process may have open, as far as it may; how many that are."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_MACOS if sys.platform == "darwin" else FILES_WANTED
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
+        return wanted
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError):
         log.warning("only %d files may be open at once: more streams than that cannot be", soft)
+        return soft
+    return wanted

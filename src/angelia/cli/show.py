@@ -11,13 +11,20 @@ An escape cannot be told from the same letters in the text: this is for reading,
 this file, so it imports next to nothing. What to say, and whether to colour, is decided elsewhere.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Literal, TextIO
 from unicodedata import combining, east_asian_width
 
-Colour = Literal["red", "green", "yellow", "blue", "grey", "bold"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` would take longer to load than all the rest
+    from typing import Literal, TextIO
+
+    Colour = Literal["red", "green", "yellow", "blue", "grey", "bold"]
+else:
+    Colour = str
 
 _SGR: dict[Colour, int] = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "grey": 90, "bold": 1}
 _PLAIN = {ord("\n"): " ", ord("\t"): " "}

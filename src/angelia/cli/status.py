@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from angelia.settings import Settings
 
-ROWS = 15
+ROWS = 12
 PROBLEMS = 5
 HEADERS = ("AGENT", "STATE", "QUEUED", "OLDEST")
 
@@ -72,8 +72,11 @@ def _print_hub(health: dict[str, Any], status: dict[str, Any], where: str) -> No
 def _print_agents(status: dict[str, Any], roster: dict[str, dict[str, Any]]) -> None:
     queues = status.get("queues") or {}
     online = {name for name, agent in (status.get("agents") or {}).items() if agent.get("online")}
-    names = sorted({*queues, *(status.get("agents") or {})}, key=lambda name: (-int(queues.get(name, 0)), name))
-    names.sort(key=lambda name: (not queues.get(name), name not in online))
+    # Those with the most mail first, since that is what may be wrong; then who is here.
+    names = sorted(
+        {*queues, *(status.get("agents") or {})},
+        key=lambda name: (-int(queues.get(name, 0)), name not in online, name),
+    )
     rows = [
         (name, "online" if name in online else "away", str(queues.get(name, 0)),
          age(roster.get(name, {}).get("oldest_unread_at")))

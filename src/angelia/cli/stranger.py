@@ -8,14 +8,17 @@ import socket
 import time
 
 LOOK_SECONDS = 1.0
+NOBODY = "nobody"
 _MOST_BYTES = 64 * 1024
 
 
 def who_answers(host: str, port: int) -> str:
     """What answers at an address, in words that end a sentence."""
     answer = _ask(host, port)
+    if answer is None:
+        return NOBODY
     if not answer.startswith(b"HTTP/"):
-        return "a program that does not answer as a web server does" if answer else "a program that does not answer"
+        return f"a program that {'does not speak HTTP' if answer else 'does not answer'}"
     head, _, body = answer.partition(b"\r\n\r\n")
     try:
         health = json.loads(body)
@@ -30,12 +33,13 @@ def who_answers(host: str, port: int) -> str:
     return f"a web server{f' ({server[:60]})' if server else ''} that answers GET /health with '{status}'"
 
 
-def _ask(host: str, port: int) -> bytes:
-    """Whatever comes back from GET /health within the time."""
+def _ask(host: str, port: int) -> bytes | None:
+    """Whatever comes back from GET /health within the time; None where nothing takes the connection."""
     deadline = time.monotonic() + LOOK_SECONDS
-    answer = b""
+    answer: bytes | None = None
     try:
         with socket.create_connection((host, port), timeout=LOOK_SECONDS) as connection:
+            answer = b""
             connection.sendall(f"GET /health HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n".encode())
             while len(answer) < _MOST_BYTES and (left := deadline - time.monotonic()) > 0:
                 connection.settimeout(left)

@@ -42,6 +42,8 @@ def read(given: Namespace) -> tuple[str | None, object]:
 
 def _content(path: str) -> bytes:
     try:
+        if path == "-" and sys.stdin is None:
+            raise UsageError("stdin is closed")
         if path == "-":
             content = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:

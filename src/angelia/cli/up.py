@@ -18,7 +18,7 @@ from angelia.cli import exits, parse, restart, say, stdio
 from angelia.doors.http import listen
 from angelia.settings import Settings, SettingsError
 from angelia.storage import folder
-from angelia.storage.lock import FolderLock, FolderTaken, who_holds
+from angelia.storage.lock import FolderLock, FolderTaken, Holder, who_holds
 
 EXAMPLE = """
 angelia up
@@ -79,10 +79,11 @@ def log_path(settings: Settings) -> str:
 def _detach(settings: Settings, *, replace: bool) -> int:
     from angelia.cli import detach
 
-    if not replace:
-        holder = who_holds(settings.data_dir, patient=True)
-        if holder is not None:
+    holder = who_holds(settings.data_dir, patient=True)
+    if holder is not None:
+        if not replace:
             raise FolderTaken(holder)
+        _stop(holder)
     return detach.start(log_path(settings))
 
 
@@ -103,9 +104,13 @@ def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int
 
         try:
             code = serving.serve(settings, lock, tcp, unix, _announcer(settings, given, port))
-            return _restart(lock, given.handover, port, started) if code is None else code
+        except serving.StoreUnfit as error:
+            say.aside(str(error))
+            # After a failed commit the disk may need a moment; a store that was never opened here needs a person.
+            code = None if given.handover else exits.NO
         finally:
             listen.remove_unix(settings.socket_path)
+        return _restart(lock, given.handover, port, started) if code is None else code
     finally:
         lock.release()
 
@@ -118,29 +123,33 @@ def _own(settings: Settings, given: argparse.Namespace) -> FolderLock:
     except FolderTaken as taken:
         if not given.replace:
             raise
-        from angelia.cli import down
-
-        try:
-            down.stop(taken.holder)
-        except down.NotStopped as error:
-            say.aside(str(error))
-            raise
-        stdio.tell(f"Stopped the hub that served {settings.data_dir}: {taken.holder}.")
+        _stop(taken.holder)
         return FolderLock.acquire(settings.data_dir)
+
+
+def _stop(holder: Holder) -> None:
+    from angelia.cli import down
+
+    try:
+        down.stop(holder)
+    except down.NotStopped as error:
+        say.aside(str(error))
+        raise FolderTaken(holder) from None
+    stdio.tell(f"Stopped the hub that served {holder.data_dir}: {holder}.")
 
 
 def _taken(error: listen.AddressTaken) -> int:
     from angelia.cli import stranger
 
     who = stranger.who_answers(error.host, error.port)
-    say.aside(f"{error}: {who}. Nothing was changed; choose another port, such as --port {error.port % 65535 + 1}")
+    say.aside(f"{error} by {who}. Nothing was changed; choose another port, such as --port {error.port % 65535 + 1}")
     return exits.TAKEN
 
 
 def _restart(lock: FolderLock, earlier: restart.Handover | None, port: int, started: float) -> int:
     """The store failed. Comes back only when a restart cannot help."""
     try:
-        quick = restart.may_restart(earlier, started)
+        quick = restart.may_restart(earlier, time.monotonic() - started, restart.pause)
         restart.replace_self(lock, port, quick)
     except restart.GivingUp as error:
         say.aside(str(error))

@@ -19,7 +19,7 @@ from angelia.client.ids import new_id
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Self
 
 ANSWER_SECONDS = 30.0  # a hub that has the request answers in milliseconds; this is for one whose disk hangs
 PATIENCE_SECONDS = 15.0  # a hub that replaces itself is back within a few seconds
@@ -51,7 +51,7 @@ class Calls:
         self._patience_seconds = patience_seconds
         self._pause = pause
 
-    def __enter__(self) -> Calls:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -179,17 +179,17 @@ class Calls:
         """Key a name, or rotate its token. Out: ``{token, …}``, shown this once."""
         return self._post(f"/v1/agents/{_part(handle)}/token", {})
 
-    def dead_letters(self) -> dict[str, Any]:
-        """What could not be delivered; admin."""
-        return self._get("/v1/dead-letters", {})
+    def dead_letters(self, *, after: int | None = None, limit: int | None = None) -> dict[str, Any]:
+        """What could not be delivered, and what is held; admin."""
+        return self._get("/v1/dead-letters", {"after": after, "limit": limit})
 
-    def requeue(self, letter: str) -> dict[str, Any]:
-        """Send a dead letter on its way again; admin."""
-        return self._post(f"/v1/dead-letters/{_part(letter)}/requeue", {})
+    def requeue(self, message_id: str, *, to: str | None = None) -> dict[str, Any]:
+        """Send a dead or held message on its way again, to all or to one; admin."""
+        return self._post(f"/v1/dead-letters/{_part(message_id)}/requeue{_query({'to': to})}", {})
 
-    def drop(self, letter: str) -> dict[str, Any]:
-        """Give a dead letter up; admin."""
-        return self._post(f"/v1/dead-letters/{_part(letter)}/drop", {})
+    def drop(self, message_id: str, *, to: str | None = None) -> dict[str, Any]:
+        """Give a dead or held message up, for all or for one; admin."""
+        return self._post(f"/v1/dead-letters/{_part(message_id)}/drop{_query({'to': to})}", {})
 
     def status(self) -> dict[str, Any]:
         """Who is here, and what waits."""
@@ -223,8 +223,7 @@ class Calls:
         return message
 
     def _get(self, path: str, query: dict[str, Any], *, waits: float = 0.0) -> dict[str, Any]:
-        asked = urlencode(_told(query))
-        return self.connection.call("GET", f"{path}?{asked}" if asked else path, seconds=waits + self._answer_seconds)
+        return self.connection.call("GET", path + _query(query), seconds=waits + self._answer_seconds)
 
     def _post(self, path: str, body: dict[str, Any], *, waits: float = 0.0) -> dict[str, Any]:
         return self.connection.call("POST", path, _told(body), seconds=waits + self._answer_seconds)
@@ -261,6 +260,11 @@ class Calls:
 
 def _told(given: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value is not None}
+
+
+def _query(given: dict[str, Any]) -> str:
+    asked = urlencode(_told(given))
+    return f"?{asked}" if asked else ""
 
 
 def _part(value: str) -> str:

@@ -12,7 +12,7 @@ What must stay true: the stream has a connection of its own, so that the other c
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Generator
 from contextlib import suppress
 
 from angelia.client.calls import Calls
@@ -41,7 +41,7 @@ class Client(Calls):
         last_event_id: str = "",
         finished: Container[str] = (),
         notice: Callable[[str], None] = lambda _: None,
-    ) -> Iterator[Item]:
+    ) -> Generator[Item, None, None]:
         """One's own mail for ever, each message once.
 
         ``manual``: a message is settled by ``ack``; ``finished`` are ids that were dealt with before: when one comes

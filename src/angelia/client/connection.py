@@ -71,6 +71,8 @@ class Connection:
         status, content = self.request(method, path, body, seconds=seconds)
         found = json_object(content)
         if 200 <= status < 300:
+            if not content:  # http.client takes a head that was cut off for a whole one
+                raise LostHub(str(self.address), "the answer was cut off")
             if found is None:
                 raise NotAHub(str(self.address), "what answers there does not speak JSON")
             return found
@@ -121,7 +123,7 @@ class Connection:
             raise TimedOut(f"the hub at {self.address}", seconds) from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise LostHub(str(self.address), _why(error)) from None
+            raise LostHub(str(self.address), why(error)) from None
         if too_large or len(whole) > MAX_ANSWER_BYTES:
             self.close()
             raise NotAHub(str(self.address), "its answer is larger than any hub's")
@@ -164,7 +166,7 @@ class Connection:
             connection.connect()
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that cannot be one
             connection.close()
-            raise NoHub(str(where), _why(error)) from None
+            raise NoHub(str(where), why(error)) from None
         self._http, self._sock = connection, connection.sock
         return connection
 
@@ -212,10 +214,11 @@ def _closed_meanwhile(sock: socket.socket | None) -> bool:
 def _broken(error: Exception, where: Address) -> NoHub:
     if isinstance(error, http.client.BadStatusLine) and not isinstance(error, http.client.RemoteDisconnected):
         return NotAHub(str(where), "what answers there does not speak HTTP")
-    return LostHub(str(where), _why(error))
+    return LostHub(str(where), why(error))
 
 
-def _why(error: Exception) -> str:
+def why(error: Exception) -> str:
+    """What the system or http.client says of a connection that failed, in a few words."""
     if isinstance(error, http.client.IncompleteRead):
         return "the answer was cut off"
     if isinstance(error, OSError) and error.strerror:

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from angelia.client.backoff import Backoff
 from angelia.client.client import Client, lease_token, message_id
 from angelia.client.errors import ClientError, HubError
 from angelia.client.journal import Journal
-from angelia.client.stream import Item, may_pass
+from angelia.client.stream import RETRY_MOST_SECONDS, RETRY_SECONDS, Item, may_pass
 
-RENEW_EVERY_SECONDS = 15.0  # a lease lasts 60 s: three renewals may fail before it is lost
 LEASE_SECONDS = 60.0
 CLAIM_WAIT_SECONDS = 50.0
 LOCK_STEP_SECONDS = 0.2
@@ -33,14 +33,14 @@ _REASON_LETTERS = 200
 
 
 class Taken:
-    """A message in this listener's hands. ``lease`` changes when the hub hands it over anew meanwhile; it is "" for a
-    notice that is not stored and needs no ack.
+    """A message in this listener's hands. ``lease`` changes when the hub hands it over anew meanwhile; id and lease are
+    "" for a notice that is not stored (who came online) and needs no ack.
     """
 
     __slots__ = ("attempt", "event_id", "id", "lease", "message", "seq")
 
     def __init__(self, item: Item) -> None:
-        self.message: dict[str, Any] = item.data["message"]
+        self.message: dict[str, Any] = item.data.get("message", item.data)
         self.id = message_id(item)
         self.event_id = item.id
         self.seq = item.data.get("seq")
@@ -49,6 +49,8 @@ class Taken:
 
 class Listener:
     """Takes the mail of ``connect().name``, by a stream. Use it as a context, from one thread."""
+
+    renew_seconds = LEASE_SECONDS / 4  # three renewals may fail before a lease is lost
 
     def __init__(
         self, connect: Callable[[], Client], journal: Journal, notice: Callable[[str], None] = lambda _: None
@@ -165,10 +167,10 @@ class Listener:
             self._changed.notify_all()
 
     def _arrived(self, item: Item) -> None:
-        if item.data.get("again") or not isinstance(item.data.get("message"), dict):
+        if item.data.get("again"):
             return
         with self._changed:
-            known = self._held.get(message_id(item))
+            known = self._held.get(message_id(item)) if message_id(item) else None
             if known is not None:  # its lease was lost, and this is the next one
                 known.lease, known.attempt = _lease(item)
                 return
@@ -181,7 +183,7 @@ class Listener:
     def _renew(self) -> None:
         """The thread that keeps every lease."""
         client = self._connect()
-        while not self._closing.wait(RENEW_EVERY_SECONDS):
+        while not self._closing.wait(self.renew_seconds):
             with self._changed:
                 held = [(taken, taken.lease) for taken in self._held.values()]
             for taken, lease in held:
@@ -213,9 +215,12 @@ class OnceListener(Listener):
     ) -> None:
         super().__init__(connect, journal, notice)
         self._wanted = threading.Event()
+        self._claims = connect()
 
     def __exit__(self, *_: object) -> None:
+        self._closing.set()
         self._wanted.set()
+        self._claims.connection.shutdown()
         super().__exit__()
 
     def take(self, seconds: float) -> Taken | None:
@@ -225,8 +230,9 @@ class OnceListener(Listener):
         return super().take(seconds)
 
     def _read(self) -> None:
-        client = self._connect()
+        client = self._claims
         away = False
+        backoff = Backoff(RETRY_SECONDS, RETRY_MOST_SECONDS)
         while self._wanted.wait() and not self._closing.is_set():
             try:
                 found = client.claim(limit=1, lease_seconds=LEASE_SECONDS, wait_seconds=CLAIM_WAIT_SECONDS)
@@ -234,12 +240,13 @@ class OnceListener(Listener):
                 if not may_pass(error):
                     self.error = error
                     break
-                if not away:
+                if not away and not self._closing.is_set():
                     self._notice(f"{error}; trying again")
                 away = True
-                self._closing.wait(1.0)
+                self._closing.wait(backoff.next_seconds())
                 continue
             away = False
+            backoff.reset()
             for delivery in found["deliveries"]:
                 self._wanted.clear()
                 self._arrived(Item("message", delivery, ""))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from angelia.client.backoff import Backoff, chance
-from angelia.client.connection import Connection, json_object, refusal
+from angelia.client.connection import Connection, json_object, refusal, why
 from angelia.client.errors import ClientError, HubError, LostHub, NotAHub, TimedOut
 from angelia.protocol.sse import Event, EventTooLarge, Parser
 
@@ -61,6 +61,7 @@ class Stream:
         self._backoff = Backoff(RETRY_SECONDS, RETRY_MOST_SECONDS, draw)
         self._closed = threading.Event()
         self._away = False
+        self._bye_seconds = 0.0
 
     def close(self) -> None:
         """End the stream: a reader that waits for the next event sees the end of the iteration."""
@@ -81,7 +82,10 @@ class Stream:
                         raise
                     self._trouble(error)
                 self._connection.close()
-                self._closed.wait(self._backoff.next_seconds())
+                # A hub that says goodbye has spread its readers already: each is told another time.
+                wait = self._bye_seconds or self._backoff.next_seconds()
+                self._bye_seconds = 0.0
+                self._closed.wait(wait)
         finally:
             self._connection.close()
 
@@ -104,6 +108,8 @@ class Stream:
                 self._backoff.first_seconds = max(RETRY_LEAST_SECONDS, parser.retry_ms / 1000)
             for event in events:
                 item = _item(event)
+                if event.event == "bye":
+                    self._bye_seconds = self._backoff.first_seconds
                 if item is not None:
                     yield item
                 self.last_event_id = event.id
@@ -130,7 +136,7 @@ class Stream:
             raise TimedOut(f"the hub at {self._connection.address}", self._quiet_seconds) from None
         except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
             # The last two are how http.client and ssl say that the socket was shut under them.
-            raise LostHub(str(self._connection.address), str(error) or "the stream was cut off") from None
+            raise LostHub(str(self._connection.address), why(error)) from None
 
     def _trouble(self, error: ClientError) -> None:
         if not self._away and not self._closed.is_set():

@@ -80,7 +80,12 @@ class Envelope:
     @property
     def size(self) -> int:
         """Bytes that count against a mailbox: what the sender sent, and 256 for the rest."""
-        return 256 + len((self.text or "").encode()) + len(self.body or b"")
+        return size_of(self.text, self.body)
+
+
+def size_of(text: str | None, body: bytes | None) -> int:
+    """Bytes that a message with this content counts for."""
+    return 256 + len((text or "").encode()) + len(body or b"")
 
 
 def check_id(value: object, what: str = "id") -> str:

@@ -132,6 +132,7 @@ class DeliveryOut(Out, kw_only=True):
     used: int | None = None
     reason: str | None = None
     late: bool = False
+    by: str | None = None  # the hand that delivered it
     holder: HolderOut | None = None
     expected: str | None = None
     accepted_at: str | None = None
@@ -336,6 +337,7 @@ def delivery_out(
         used=delivery.used,
         reason=delivery.reason.value if delivery.reason else None,
         late=delivery.late,
+        by=delivery.hand.value if delivery.hand and delivery.delivered_at is not None else None,
         holder=_holder(delivery, until),
         expected=expected,
         accepted_at=rfc3339(delivery.accepted_at),

@@ -1,8 +1,8 @@
 """The sums of each mailbox, kept beside the rows so that no bound is checked by counting.
 
-What must stay true: the sums are those of the rows, always: every change of a delivery goes through ``added``,
-``moved`` or ``weigh``, and a unit that is rolled back gives its changes to ``undo``. A mailbox without an open delivery has no entry, so memory
-follows what is open and not what ever was. One ``Loads`` belongs to one thread.
+What must stay true: the sums are those of the rows, always: every change of a row is told by ``added``, ``moved`` or
+``weigh``, and a unit that is rolled back gives its changes to ``undo``. A mailbox without an open delivery has no
+entry, so memory follows what is open and not what ever was. One ``Loads`` belongs to one thread.
 """
 
 from collections.abc import Iterable, Sequence

@@ -92,8 +92,8 @@ class FolderLock:
             if _mine(data_dir) is None:
                 descriptor, locked = _open(data_dir), False
                 try:
-                    # A file that was removed since it was opened keeps nobody out.
-                    locked = _is_at(descriptor, data_dir) and _lock(descriptor)
+                    # Looked at last: a file that was removed since it was opened keeps nobody out.
+                    locked = _lock(descriptor) and _is_at(descriptor, data_dir)
                 finally:
                     if not locked:
                         os.close(descriptor)
@@ -119,15 +119,24 @@ class FolderLock:
         raise UnfitFolder(f"The lock of {data_dir} was lost while the hub restarted itself.")
 
     def publish(self, **note: object) -> None:
-        """Write who this is to ``hub.json``, by rename: a reader sees the old note or the new one, whole."""
+        """Write who this is to ``hub.json``, by rename: a reader sees the old note or the new one, whole.
+
+        On a full disk there is none: the lock holds all the same, and a hub that only reads is better than no hub.
+        """
         if not self._note:
             self._note = {"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         self._note.update(note)
         path = os.path.join(self.data_dir, "hub.json")
-        descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(self._note, file)
-        os.replace(f"{path}.new", path)
+        try:
+            descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "w", encoding="utf-8") as file:
+                json.dump(self._note, file)
+            os.replace(f"{path}.new", path)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            with contextlib.suppress(OSError):
+                os.unlink(f"{path}.new")
 
     def holds(self) -> bool:
         """Whether the folder is still ours: the file is the one at the path, and the lock is on it."""

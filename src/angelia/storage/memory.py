@@ -5,20 +5,19 @@ turn of the loop; a unit that raises leaves no trace; effects of a group come be
 """
 
 import asyncio
-import logging
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from angelia.bus.ports import Load, Tx, View
 from angelia.model.errors import Stopping
+from angelia.storage.calls import run_effects
 from angelia.storage.load import Loads
 from angelia.storage.memory_rows import MemoryTx, MemoryView, Rows, Seqs
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
 
 GROUP_UNITS = 256
 LAZY_SECONDS = 0.25
@@ -50,7 +49,7 @@ class MemoryStore:
 
     def write(
         self, work: Callable[[Tx], T], *, weight: int = 0, lazy: bool = False, essential: bool = False
-    ) -> Awaitable[T]:
+    ) -> asyncio.Future[T]:
         """Queue a unit; see ``ports.Store.write``."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -64,10 +63,15 @@ class MemoryStore:
             self._lazy = loop.call_later(LAZY_SECONDS, self._wake)
         return future
 
-    async def read(self, work: Callable[[View], T]) -> T:
+    def read(self, work: Callable[[View], T]) -> asyncio.Future[T]:
         """Run ``work`` over the committed rows, in a later turn."""
-        await asyncio.sleep(0)
-        return work(MemoryView(self._rows))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if self._closed:
+            future.set_exception(Stopping("The store is closed."))
+        else:
+            loop.call_soon(self._look, work, future)
+        return future
 
     def load(self, mailbox: str) -> Load:
         """The sums now."""
@@ -79,6 +83,14 @@ class MemoryStore:
         while self._queue or self._done:
             self._wake()
             await asyncio.sleep(0)
+
+    def _look(self, work: Callable[[View], T], future: asyncio.Future[T]) -> None:
+        if future.done():
+            return
+        try:
+            future.set_result(work(MemoryView(self._rows)))
+        except Exception as error:  # noqa: BLE001  (it goes to whoever asked)
+            future.set_exception(error)
 
     def _wake(self) -> None:
         if self._lazy is not None:
@@ -109,11 +121,7 @@ class MemoryStore:
         group = list(self._done)
         self._done.clear()
         for unit in group:
-            for effect in unit.effects:
-                try:
-                    effect()
-                except Exception:  # noqa: BLE001  (one fault of the bus must not silence the others)
-                    _log.exception("an effect failed; the unit it belongs to is on disk")
+            run_effects(unit.effects)
         for unit in group:
             if unit.future.done():
                 continue

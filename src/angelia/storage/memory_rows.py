@@ -4,7 +4,6 @@ What must stay true: rows change only through ``MemoryTx._set``, which remembers
 on purpose: it is the text by which the other stores are read.
 """
 
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from angelia.model.agent import Agent, Token
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Kind
 from angelia.model.errors import Unwell
+from angelia.storage.calls import run_undos
 from angelia.storage.load import Change, Loads, added, moved, weigh
 
 _GONE = object()
@@ -85,7 +85,8 @@ class MemoryView:
         return self._parcels(found, limit, max_bytes)
 
     def replay_floor(self, mailbox: str, since: int, rows: int) -> int:
-        newest = [d for d in self._mailbox(mailbox) if d.attempt][-rows:]
+        handed = [d for d in self._mailbox(mailbox) if d.attempt]
+        newest = handed[max(len(handed) - rows, 0) :]
         removed = self._rows.removed.get(mailbox, 0)
         reached = [d.seq for d in newest if d.accepted_at >= since and d.seq > removed]
         return min(reached, default=self.handed_high(mailbox) + 1)
@@ -126,11 +127,14 @@ class MemoryView:
         unread = (State.QUEUED, State.LEASED)
         return min((d.accepted_at for d in self._mailbox(mailbox) if d.state in unread), default=None)
 
+    def agent(self, mailbox: str) -> Agent | None:
+        return self._rows.agents.get(mailbox)
+
     def agents(self) -> list[Agent]:
-        return list(self._rows.agents.values())
+        return sorted(self._rows.agents.values(), key=lambda agent: agent.mailbox)
 
     def tokens(self) -> list[Token]:
-        return list(self._rows.tokens.values())
+        return sorted(self._rows.tokens.values(), key=lambda token: token.id)
 
     def contacts(self, mailbox: str, limit: int) -> list[str]:
         found = [(-at, other) for (one, other), at in self._rows.contacts.items() if one == mailbox]
@@ -162,8 +166,10 @@ class MemoryTx(MemoryView):
         self._undo: list[tuple[dict[Any, Any], Any, object]] = []
         self.changes: list[Change] = []
         self.effects: list[Callable[[], None]] = []
+        self.undos: list[Callable[[], None]] = []
 
     def rollback(self) -> None:
+        run_undos(reversed(self.undos))
         for mapping, key, old in reversed(self._undo):
             if old is _GONE:
                 del mapping[key]
@@ -173,6 +179,9 @@ class MemoryTx(MemoryView):
 
     def then(self, effect: Callable[[], None]) -> None:
         self.effects.append(effect)
+
+    def otherwise(self, undo: Callable[[], None]) -> None:
+        self.undos.append(undo)
 
     def next_seq(self) -> int:
         self._seqs.last += 1

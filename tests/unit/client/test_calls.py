@@ -68,7 +68,7 @@ def test_whatever_is_in_a_name_stays_one_part_of_the_path(hub: FakeHub, calls: C
 @pytest.mark.parametrize(
     ("call", "route", "body"),
     [
-        (lambda c: c.reply("ab", "hi", id="5"), "POST /v1/messages/ab/reply", {"text": "hi", "from": "scout", "id": "5"}),
+        (lambda c: c.reply("a", "hi", id="5"), "POST /v1/messages/a/reply", {"text": "hi", "from": "scout", "id": "5"}),
         (lambda c: c.claim(limit=3), "POST /v1/agents/scout/claim", {"limit": 3, "wait_seconds": 0.0}),
         (lambda c: c.ack("7-1-ff"), "POST /v1/leases/7-1-ff/ack", {}),
         (lambda c: c.nack("7-1-ff", reason="no"), "POST /v1/leases/7-1-ff/nack", {"reason": "no"}),
@@ -256,7 +256,8 @@ def test_what_a_hub_refuses_for_good_is_not_repeated(hub: FakeHub, calls: Calls)
 
 def test_patience_ends_and_the_id_is_told(hub: FakeHub) -> None:
     hub.on("POST /v1/messages", drop)
-    with Calls(hub.url, name="scout", patience_seconds=0.2, pause=lambda _: None) as calls, pytest.raises(LostHub) as error:
+    calls = Calls(hub.url, name="scout", patience_seconds=0.2, pause=lambda _: None)
+    with calls, pytest.raises(LostHub) as error:
         calls.send("hermes", "hi")
     assert error.value.message_id == ids(hub)[0]
     assert len(set(ids(hub))) == 1

@@ -34,7 +34,7 @@ def test_addresses(url: str, shown: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(BadAddress, match="hub|socket"):
+    with pytest.raises(BadAddress, match=r"hub|socket"):
         read(url)
 
 

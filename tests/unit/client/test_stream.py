@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import angelia
 from angelia.client.client import Client
 from angelia.client.connection import Connection
 from angelia.client.errors import HubError
@@ -227,12 +228,10 @@ def test_other_calls_work_while_a_stream_is_read(hub: FakeHub) -> None:
         items = client.stream()
         item = next(items)
         assert client.ack(item.data["lease"]["token"]) == {"state": "delivered"}
-        items.close()  # type: ignore[attr-defined]
+        items.close()
 
 
 def test_it_is_found_at_the_package_root() -> None:
-    import angelia
-
     assert angelia.Client is Client
     with pytest.raises(AttributeError, match="Bus"):
-        angelia.Bus  # type: ignore[attr-defined]  # noqa: B018
+        angelia.Bus  # noqa: B018

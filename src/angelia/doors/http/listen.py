@@ -24,7 +24,7 @@ class AddressTaken(Exception):
 
     def __init__(self, host: str, port: int) -> None:
         """Takes the address that could not be had."""
-        super().__init__(f"{authority(host, port)} is taken by another program")
+        super().__init__(f"{authority(host, port)} is taken")
         self.host, self.port = host, port
 
 

@@ -132,6 +132,8 @@ class HubProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if not self.parser.should_upgrade():
             self.headers = []  # the scope keeps the list there was: trailers go into this one, and nowhere else
+            if not self.cycle.keep_alive:
+                self.cycle.transport = _Parting(self, self.transport)  # type: ignore[assignment]
 
     def _what_is_wrong(self) -> tuple[int, str, str] | None:
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -216,8 +218,26 @@ class HubProtocol(HttpToolsProtocol):
         body = json.dumps({**problem, "detail": detail}).encode()
         head = b"content-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[status] + head + body)
-        if self.transport.can_write_eof():
+        self.part()
+
+    def part(self) -> None:
+        """Close so that the last answer arrives: who closes on a caller that still sends takes it from him again."""
+        self._is_deaf = True
+        if self._refusal is None and self._answering is not None and not self._answering.more_body:
+            self.transport.close()
+        elif self.transport.can_write_eof():
             self.transport.write_eof()
             self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
         else:
             self.transport.close()
+
+
+class _Parting:
+    """What uvicorn writes the last answer of a connection to; its ``close`` is the protocol's."""
+
+    def __init__(self, protocol: HubProtocol, transport: asyncio.Transport) -> None:
+        self._protocol = protocol
+        self.write, self.is_closing = transport.write, transport.is_closing
+
+    def close(self) -> None:
+        self._protocol.part()

@@ -22,6 +22,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
+from angelia.doors.http.listen import BACKLOG
 from angelia.doors.http.protocol import HubProtocol, Patience
 
 ASGIApp = Callable[
@@ -36,6 +37,14 @@ ASGIApp = Callable[
 log = logging.getLogger("angelia.http")
 # What a request may take to end once its connection is gone, and again once it is cancelled.
 _LAST_SECONDS = 0.25
+_TELL_SECONDS = 60.0
+
+
+class _Crowded(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
 
 
 class HubServer:
@@ -48,11 +57,17 @@ class HubServer:
         unix: Sequence[socket.socket],
         *,
         patience: Patience,
+        most_connections: int,
         tls: ssl.SSLContext | None = None,
         websockets: type[asyncio.Protocol] | None = None,
     ) -> None:
-        """Takes the sockets by kind: who comes by a Unix one may be the hub's owner. ``tls`` is for the TCP ones."""
+        """Takes the sockets by kind: who comes by a Unix one may be the hub's owner. ``tls`` is for the TCP ones.
+
+        ``most_connections``: beyond so many by TCP a new one is closed at once, as if the hub were not there; clients
+        come back. The Unix socket, by which its owner looks for the reason, is not counted.
+        """
         self._tcp, self._unix, self._tls, self._patience = tcp, unix, tls, patience
+        self._most, self._told_at = most_connections, -_TELL_SECONDS
         self._config = uvicorn.Config(
             app,
             http=HubProtocol,
@@ -80,18 +95,28 @@ class HubServer:
         """Begin to accept; who has waited since the sockets listened is served first."""
         self._tell_date()
         loop = asyncio.get_running_loop()
+        # The loop listens once more, so the length of the queue has to be said once more.
         for listener in self._tcp:
-            self._listeners.append(
-                await loop.create_server(self._factory(by_socket=False), sock=listener, ssl=self._tls)
-            )
+            open_tcp = self._factory(by_socket=False)
+            server = await loop.create_server(open_tcp, sock=listener, ssl=self._tls, backlog=BACKLOG)
+            self._listeners.append(server)
         for listener in self._unix:
-            self._listeners.append(await loop.create_unix_server(self._factory(by_socket=True), sock=listener))
+            open_unix = self._factory(by_socket=True)
+            self._listeners.append(await loop.create_unix_server(open_unix, sock=listener, backlog=BACKLOG))
 
     def _factory(self, *, by_socket: bool) -> Callable[[], asyncio.Protocol]:
         def connect() -> asyncio.Protocol:
+            if not by_socket and self.connections >= self._most:
+                self._tell_of_crowd()
+                return _Crowded()
             return HubProtocol(self._config, self._state, self._patience, by_socket=by_socket)
 
         return connect
+
+    def _tell_of_crowd(self) -> None:
+        if time.monotonic() - self._told_at >= _TELL_SECONDS:
+            self._told_at = time.monotonic()
+            log.warning("%d connections are open, as many as can be: new ones are closed", self.connections)
 
     async def run(self) -> None:
         """Keep the ``Date`` header right; ends when it is cancelled."""

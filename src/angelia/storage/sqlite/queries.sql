@@ -30,6 +30,9 @@ SELECT number FROM message WHERE id = ?;
 -- name: message
 SELECT {message} FROM message m WHERE m.id = ?;
 
+-- name: message_at
+SELECT {message} FROM message m WHERE m.number = ?;
+
 -- name: message_by_key
 -- The column compares without regard to case, so the display form of the sender is found.
 SELECT {message} FROM message m WHERE m.key = ? AND m.sender = ? AND m.key IS NOT NULL ORDER BY m.number;
@@ -207,6 +210,9 @@ ON CONFLICT (mailbox) DO UPDATE SET handle = excluded.handle, title = excluded.t
 
 -- name: remove_agent
 DELETE FROM agent WHERE mailbox = ?;
+
+-- name: agent
+SELECT handle, title, description, member, keyed, created_at, seen_at FROM agent WHERE mailbox = ?;
 
 -- name: agents
 SELECT handle, title, description, member, keyed, created_at, seen_at FROM agent ORDER BY mailbox;

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from angelia.model.agent import Agent, Token
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Intent, Kind, Lane, Replay
 from angelia.model.failure import Reason
@@ -52,7 +53,7 @@ def message_row(envelope: Envelope, accepted_at: int) -> Row:
         int(e.flat),
         None if e.thread == e.id else e.thread,
         e.in_reply_to,
-        None if e.chain == e.id else e.chain,
+        None if e.chain == e.id and not e.depth else e.chain,  # what has a depth is looked up by its chain
         e.depth,
         _json(e.via).decode() if e.via else None,
         e.lane.value,
@@ -233,3 +234,34 @@ def changed_row(new: Delivery, old: Delivery) -> Row:
         old.seq,
         int(old.deferred),
     )
+
+
+def agent_row(agent: Agent) -> Row:
+    """The columns of ``put_agent``."""
+    a = agent
+    return a.mailbox, a.handle, a.title, a.description, int(a.member), int(a.keyed), a.created_at, a.seen_at
+
+
+def agent_of(row: Row) -> Agent:
+    """The agent of a row of ``agents``."""
+    handle, title, description, member, keyed, created_at, seen_at = row
+    return Agent(
+        handle=handle,
+        title=title,
+        description=description,
+        member=member == 1,
+        keyed=keyed == 1,
+        created_at=created_at,
+        seen_at=seen_at,
+    )
+
+
+def token_row(token: Token) -> Row:
+    """The columns of ``put_token``."""
+    return token.id, token.mailbox, token.digest, token.created_at, token.ends_at
+
+
+def token_of(row: Row) -> Token:
+    """The token of a row of ``tokens``."""
+    id_, mailbox, digest, created_at, ends_at = row
+    return Token(id=id_, mailbox=mailbox, digest=digest, created_at=created_at, ends_at=ends_at)

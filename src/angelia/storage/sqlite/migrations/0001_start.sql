@@ -7,8 +7,8 @@ CREATE TABLE meta (
     value ANY NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- One accepted message. thread and chain are NULL where they are the message's own id. checksum is made over the other
--- columns (rows.py) and compared whenever the row is read.
+-- One accepted message. thread and chain are NULL where they are the message's own id (but chain only at depth 0).
+-- checksum is made over the other columns (rows.py) and compared whenever the row is read.
 CREATE TABLE message (
     number      INTEGER PRIMARY KEY,
     id          TEXT NOT NULL,

@@ -1,0 +1,82 @@
+"""When the write-ahead log goes back into the main file, so that it stays short and nobody waits for it.
+
+What must stay true: only the writer's thread checkpoints, between two groups. The log is reset by being written over
+from its start, which takes that no reader still looks at it: so where one holds an old picture while the log grows, the
+picture is taken back (the read is then run again). Only a reader in another process can make the log grow further.
+"""
+
+import logging
+from collections.abc import Callable
+
+import apsw
+
+from angelia.storage.sqlite.connect import Desk
+
+PAGE_BYTES = 4096 + 24  # one page and its header, in the log
+IDLE_SECONDS = 0.2  # no unit for so long: work that would otherwise fall into a busy moment is done now
+IDLE_BYTES = 4 * 1024 * 1024
+BUSY_BYTES = 16 * 1024 * 1024  # 4 to 8 ms of work, once in some 600 commits of one small message each
+AGAIN_BYTES = 8 * 1024 * 1024  # a reader was in the way: how much further the log grows until the next try
+REVOKE_BYTES = 64 * 1024 * 1024
+_log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """How long the log is, and what is done about it. ``revoke`` ends every reader's picture."""
+
+    def __init__(self, desk: Desk, revoke: Callable[[], None]) -> None:
+        self._desk, self._revoke = desk, revoke
+        self._pages = 0
+        self._next = BUSY_BYTES
+        self._folded = True
+        self._warned = False
+        desk.db.set_wal_hook(self._committed)
+
+    def after_commit(self) -> None:
+        """Keep the log below its bound."""
+        if self.used >= self._next:
+            self._run()
+
+    @property
+    def used(self) -> int:
+        """Bytes of the log that are in use."""
+        return self._pages * PAGE_BYTES
+
+    @property
+    def pending(self) -> bool:
+        """True where an idle moment would be used."""
+        return not self._folded and self.used >= IDLE_BYTES
+
+    def when_idle(self) -> None:
+        """Nothing is waiting: tidy up early."""
+        if self.pending:
+            self._run()
+
+    def at_end(self) -> None:
+        """Leave one file, as far as other programs allow."""
+        try:
+            self._desk.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error as error:
+            _log.warning("the log was not folded into the store (%s); the next start will do it", error)
+        else:
+            self._desk.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)  # lets SQLite take the empty log away
+
+    def _committed(self, db: apsw.Connection, name: str, pages: int) -> int:
+        """SQLite tells how many pages the log has; fewer than before means that it was started over."""
+        if pages < self._pages:
+            self._next = BUSY_BYTES
+            self._warned = False
+        self._pages = pages
+        self._folded = False
+        return apsw.SQLITE_OK
+
+    def _run(self) -> None:
+        size = self.used
+        self._next = size + AGAIN_BYTES  # until the log is started over
+        if size >= REVOKE_BYTES:
+            self._revoke()
+        pages, done = self._desk.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._folded = done == pages
+        if size >= REVOKE_BYTES and not self._folded and not self._warned:
+            self._warned = True
+            _log.warning("another program reads the store and keeps its log from being reset (%d MB)", size >> 20)

@@ -1,0 +1,175 @@
+"""Connections to the store's file: how they are set, and what can be asked of one.
+
+What must stay true: the writer's connection is the only one that writes, and no connection checkpoints by itself, not
+even when it is closed. Files are for their owner alone. What drivers raise leaves as an error of the model.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from threading import Lock
+
+import apsw
+
+from angelia.model.errors import AngeliaError, DiskFull, Unwell
+from angelia.storage.sqlite.rows import Row
+
+BUSY_MS = 10_000  # another program (a backup, a curious person) may hold the file for a moment
+WRITER_CACHE_KIB = 32 * 1024  # holds the upper levels of every index with millions of rows
+READER_CACHE_KIB = 4 * 1024  # a commit empties it, so a larger one would not pay
+LOG_KEPT_BYTES = 32 * 1024 * 1024  # what the log is cut to when it was longer; more than full.Reserve.log_bytes
+
+FULL_DETAIL = "The disk is full; nothing was stored. Free some space: the hub goes on by itself."
+
+
+class PictureLost(Exception):
+    """The picture of this read was taken back, so that the write-ahead log could be reset; read again."""
+
+
+class Desk:
+    """One connection, used by one thread."""
+
+    __slots__ = ("_cursor", "_execute", "db")
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self.db = db
+        self._cursor = db.cursor()
+        self._execute = self._cursor.execute
+
+    def run(self, sql: str, values: Row = ()) -> list[Row]:
+        """Every row that a statement gives."""
+        return self._execute(sql, values).fetchall()
+
+    def change(self, sql: str, values: Row) -> int:
+        """How many rows a statement changed that gives none."""
+        self._execute(sql, values)
+        return self.db.changes()
+
+    def change_many(self, sql: str, rows: Iterable[Row]) -> None:
+        """One statement for many rows: prepared once, it costs a sixth of reading them out of a JSON array."""
+        self._cursor.executemany(sql, rows)
+
+    def walk(self, sql: str, values: Row, visit: Callable[[Row], bool]) -> None:
+        """The rows of a statement one by one, until ``visit`` has enough; it may not use this desk."""
+        for row in self._execute(sql, values):
+            if not visit(row):
+                break
+
+    def control(self, word: str) -> None:
+        """A word of control: BEGIN, COMMIT, SAVEPOINT …"""
+        self._execute(word)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._cursor.close(force=True)
+        self.db.close(force=True)
+
+
+class ReadingDesk(Desk):
+    """A connection whose picture another thread may take back between two statements: ``lost``."""
+
+    __slots__ = ("_gate", "lost")
+
+    def __init__(self, db: apsw.Connection) -> None:
+        super().__init__(db)
+        self._gate = Lock()
+        self.lost = False
+
+    def begin(self) -> None:
+        """Take a new picture."""
+        with self._gate:
+            self.lost = False
+            self._execute("BEGIN")
+
+    def end(self) -> None:
+        """Let go of the picture."""
+        with self._gate:
+            if self.db.in_transaction:
+                self._execute("ROLLBACK")
+
+    def revoke(self) -> None:
+        """Called by another thread: whatever runs is interrupted, and what follows in this picture raises."""
+        self.db.interrupt()
+        with self._gate:
+            if self.db.in_transaction:
+                self._execute("ROLLBACK")
+                self.lost = True
+
+    def run(self, sql: str, values: Row = ()) -> list[Row]:
+        """As above; ``PictureLost`` where the picture is gone."""
+        with self._gate:
+            self._check()
+            return self._execute(sql, values).fetchall()
+
+    def walk(self, sql: str, values: Row, visit: Callable[[Row], bool]) -> None:
+        """As above."""
+        with self._gate:
+            self._check()
+            super().walk(sql, values, visit)
+
+    def _check(self) -> None:
+        if self.lost:
+            raise PictureLost
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file that only its owner can read; tighten one that is there."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(fd).st_mode & 0o077:
+            os.fchmod(fd, 0o600)
+    finally:
+        os.close(fd)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def open_writer(path: Path, durability: str, vfs: str | None) -> Desk:
+    """The writing connection."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+    db.set_busy_timeout(BUSY_MS)
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    for pragma in (
+        "journal_mode = wal",
+        f"synchronous = {'full' if durability == 'full' else 'normal'}",
+        "wal_autocheckpoint = 0",
+        f"journal_size_limit = {LOG_KEPT_BYTES}",
+        "foreign_keys = off",  # rows are only added and removed by whole messages; checking costs 4 % of an add
+        "temp_store = memory",  # what a savepoint keeps stays off the disk
+        "cache_spill = off",  # a full disk is met at COMMIT alone
+        f"cache_size = {-WRITER_CACHE_KIB}",
+    ):
+        db.execute("PRAGMA " + pragma).fetchall()
+    if sys.platform == "darwin":
+        db.execute("PRAGMA fullfsync = on; PRAGMA checkpoint_fullfsync = on").fetchall()
+    return Desk(db)
+
+
+def open_reader(path: Path, vfs: str | None) -> ReadingDesk:
+    """A connection that cannot write."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
+    db.set_busy_timeout(BUSY_MS)
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    db.execute(f"PRAGMA query_only = on; PRAGMA cache_size = {-READER_CACHE_KIB}").fetchall()
+    return ReadingDesk(db)
+
+
+def as_model_error(error: BaseException) -> BaseException:
+    """The model's word for what a driver raised; anything else as it is (a future cannot carry StopIteration)."""
+    if isinstance(error, StopIteration):
+        return RuntimeError("a unit let StopIteration out")
+    if isinstance(error, AngeliaError) or not isinstance(error, apsw.Error):
+        return error
+    if isinstance(error, apsw.FullError):
+        wanted: AngeliaError = DiskFull(FULL_DETAIL)
+    elif isinstance(error, apsw.ConstraintError):
+        wanted = Unwell(f"The store refused a row: {error}. Nothing was stored.")
+    else:
+        wanted = Unwell(f"The store could not be used: {error}. Nothing was stored.")
+    wanted.__cause__ = error
+    return wanted

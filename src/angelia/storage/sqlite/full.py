@@ -1,0 +1,112 @@
+"""A full disk: how it is noticed, how the store goes on, and how it comes back.
+
+What must stay true: a group of units is only begun when the write-ahead log has room for it already, in blocks that
+were written before; so a full disk is met before a unit runs, not after. While the disk is full, acks and expiry still
+work, on that room and on the space that a ballast file kept back; every other write is refused at once. The end is
+noticed by itself, about once a second, and only when there is room for the ballast *and* as much again: what letting it
+go had freed does not count. (Where a file system copies what is overwritten, COMMIT may still find no space: then the
+group fails as a whole, nothing was stored, and the rest is as above.)
+"""
+
+import errno
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+MIB = 1024 * 1024
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """How much space is kept. ``log_bytes``: what the log is grown to at start; a file that is written over in place
+    also syncs in half the time of one that grows. ``slack_bytes``: what a group finds free in it at least."""
+
+    ballast_bytes: int = 16 * MIB
+    log_bytes: int = 24 * MIB
+    slack_bytes: int = 8 * MIB  # a group carries 4 MiB, and the pages it touches weigh about as much again
+    probe_seconds: float = 1.0
+
+
+class Disk:
+    """The few things asked of the disk beside SQLite; a test has a small one."""
+
+    def free(self, folder: Path) -> int:
+        """Bytes that can still be written."""
+        disk = os.statvfs(folder)
+        return disk.f_bavail * disk.f_frsize
+
+    def size(self, path: Path) -> int:
+        """How long a file is; 0 where there is none."""
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def fill(self, path: Path, size: int, block: bytes) -> bool:
+        """Write a file on to ``size``; False, and it is as it was, where there is not enough space."""
+        fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            start = at = os.lseek(fd, 0, os.SEEK_END)
+            try:
+                while at < size:
+                    at += os.write(fd, block[: size - at])
+                os.fsync(fd)
+            except OSError as error:
+                os.ftruncate(fd, start)
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    return False
+                raise
+        finally:
+            os.close(fd)
+        return True
+
+
+class FullDisk:
+    """Whether the disk is full. Owned by the writer's thread; ``now`` may be read from any."""
+
+    def __init__(self, store: Path, reserve: Reserve | None = None, disk: Disk | None = None) -> None:
+        self._log_file = store.with_name(store.name + "-wal")
+        self._ballast = store.with_name(store.name + "-ballast")
+        self._reserve, self._disk = reserve or Reserve(), disk or Disk()
+        self._next_probe = 0.0
+        self.now = False
+
+    def start(self) -> None:
+        """Take the space that is kept back; where that fails, the disk is full from the start."""
+        if not (self._hold() and self._disk.fill(self._log_file, self._reserve.log_bytes, bytes(MIB))):
+            self.enter()
+
+    def room(self, used: int) -> bool:
+        """True where the log, of which ``used`` bytes are in use, has room for a group."""
+        wanted = used + self._reserve.slack_bytes
+        if self._disk.size(self._log_file) >= wanted:
+            return True
+        return self._disk.fill(self._log_file, wanted + self._reserve.slack_bytes, bytes(MIB))
+
+    def enter(self) -> None:
+        """The disk is full."""
+        self._ballast.unlink(missing_ok=True)
+        self._next_probe = monotonic() + self._reserve.probe_seconds
+        if not self.now:
+            self.now = True
+            _log.error("the disk is full: new messages are refused, acks and expiry go on; free some space")
+
+    def wait(self) -> float:
+        """Seconds until the next probe."""
+        return max(0.0, self._next_probe - monotonic())
+
+    def probe(self) -> None:
+        """When it is time, see whether there is room again."""
+        if not self.now or monotonic() < self._next_probe:
+            return
+        self._next_probe = monotonic() + self._reserve.probe_seconds
+        if self._disk.free(self._ballast.parent) >= 2 * self._reserve.ballast_bytes and self._hold():
+            self.now = False
+            _log.warning("there is room on the disk again: new messages are accepted")
+
+    def _hold(self) -> bool:
+        # Random: a file system that compresses would hardly store anything plainer.
+        return self._disk.fill(self._ballast, self._reserve.ballast_bytes, os.urandom(MIB))

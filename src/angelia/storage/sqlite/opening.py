@@ -1,0 +1,127 @@
+"""What happens before a store is served: its file, its format, whether it is sound, and what a dead hub left behind.
+
+What must stay true: it is bounded, however large the store: no full check, no walk over settled rows. Whoever held
+something before holds nothing now.
+"""
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from angelia.model.errors import Unwell
+from angelia.storage.load import Loads
+from angelia.storage.sqlite.connect import Desk, as_model_error, make_file, open_writer
+from angelia.storage.sqlite.full import FullDisk
+from angelia.storage.sqlite.migrate import known, migrate
+from angelia.storage.sqlite.queries import SQL
+from angelia.storage.sqlite.rows import message_of
+from angelia.storage.sqlite.tx import Seqs, SqliteTx
+
+SMALL_PAGES = 4096  # a store of 16 MiB is checked whole, in some 50 ms
+NEWEST = 200  # messages whose checksums are looked at: the end of the file is where a crash would show
+
+_VALUE, _PUT_VALUE, _SUMS, _HIGHEST = SQL["value"], SQL["put_value"], SQL["sums"], SQL["highest"]
+_END_LEASES, _END_DELAYS, _NEWEST = SQL["end_leases"], SQL["end_delays"], SQL["newest_messages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A store that is ready: the writer's connection, who it is, its counter, and its sums twice (writer's, loop's)."""
+
+    desk: Desk
+    epoch: str
+    instance: str
+    secret: bytes
+    seqs: Seqs
+    loads: tuple[Loads, Loads]
+
+
+def open_file(path: Path, durability: str, vfs: str | None, returned_at: int, full: FullDisk) -> Opened:
+    """Open or make the store at ``path``. ``returned_at``: when what was leased is looked at (UTC ms)."""
+    try:
+        make_file(path)
+        try:
+            opened = _open(path, durability, vfs, returned_at)
+        except apsw.FullError:
+            full.enter()
+            opened = _open(path, durability, vfs, returned_at)
+        full.start()
+        return opened
+    except BaseException as error:
+        raise as_model_error(error) from error
+
+
+def _open(path: Path, durability: str, vfs: str | None, returned_at: int) -> Opened:
+    desk = open_writer(path, durability, vfs)
+    try:
+        migrate(desk.db, path, known())
+        _check(desk, path)
+        _introduce(desk)
+        _start_over(desk, returned_at)
+        loads = (Loads(), Loads())
+        for mailbox, sender, opened, ready, queued, size in desk.run(_SUMS):
+            for load in loads:
+                load.apply(((mailbox, sender.lower(), opened, ready, queued, size),))
+        seqs = Seqs(max(_value(desk, "seq"), desk.run(_HIGHEST)[0][0]))
+        _set_aside_damaged(desk, loads, seqs)
+        return Opened(desk, _value(desk, "epoch"), _value(desk, "instance"), _value(desk, "secret"), seqs, loads)
+    except BaseException:
+        desk.close()
+        raise
+
+
+def _check(desk: Desk, path: Path) -> None:
+    """A bounded look: all of a small store, the shape of a large one."""
+    pages, page_size = desk.db.pragma("page_count"), desk.db.pragma("page_size")
+    if pages <= SMALL_PAGES:
+        found = desk.db.execute("PRAGMA quick_check(1)").fetchall()
+        if found != [("ok",)]:
+            raise Unwell(f"{path} is damaged ({found[0][0]}). Nothing was changed; restore a backup.")
+    if path.stat().st_size % page_size:
+        raise Unwell(f"{path} is cut off. Nothing was changed; restore a backup.")
+
+
+def _introduce(desk: Desk) -> None:
+    """Give a new store its names."""
+    if desk.run(_VALUE, ("instance",)):
+        return
+    values = {
+        "epoch": secrets.token_hex(4),
+        "instance": secrets.token_hex(16),
+        "secret": secrets.token_bytes(32),
+        "seq": 0,
+    }
+    desk.control("BEGIN IMMEDIATE")
+    for name, value in values.items():
+        desk.run(_PUT_VALUE, (name, value))
+    desk.control("COMMIT")
+
+
+def _start_over(desk: Desk, returned_at: int) -> None:
+    """End every lease and every delay: they were in the memory of a hub that is gone."""
+    desk.control("BEGIN IMMEDIATE")
+    desk.run(_END_LEASES, (returned_at,))
+    desk.run(_END_DELAYS)
+    desk.control("COMMIT")
+
+
+def _set_aside_damaged(desk: Desk, loads: tuple[Loads, Loads], seqs: Seqs) -> None:
+    damaged = [row for row in desk.run(_NEWEST, (NEWEST,)) if message_of(row) is None]
+    if not damaged:
+        return
+    desk.control("BEGIN IMMEDIATE")
+    tx = SqliteTx(desk, loads[0], seqs, savepoint=False)
+    for row in damaged:
+        tx.set_aside(row[-1], row[0])
+    desk.control("COMMIT")
+    loads[1].apply(tx.changes)
+
+
+def _value(desk: Desk, name: str) -> Any:
+    rows = desk.run(_VALUE, (name,))
+    if not rows:
+        raise Unwell(f"The store does not say its {name}: it is damaged. Restore a backup.")
+    return rows[0][0]

@@ -1,0 +1,223 @@
+"""``ports.Tx``: one unit of writing on the writer's connection.
+
+What must stay true: whatever a unit changed in the tables and in the sums can be taken back until the commit, and a
+statement that failed fails the unit, even when the unit went on. A seq that was given is never given again.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+import apsw
+import msgspec
+
+from angelia.bus.ports import Load
+from angelia.model.agent import Agent, Token
+from angelia.model.delivery import Delivery
+from angelia.model.envelope import Envelope
+from angelia.storage.calls import run_undos
+from angelia.storage.load import Change, Loads, added, moved, weigh
+from angelia.storage.sqlite.connect import Desk
+from angelia.storage.sqlite.queries import SQL
+from angelia.storage.sqlite.rows import (
+    Row,
+    agent_row,
+    changed_row,
+    delivery_of,
+    delivery_row,
+    message_of,
+    message_row,
+    token_row,
+)
+from angelia.storage.sqlite.view import SqliteView
+
+_ADD_MESSAGE, _ADD_DELIVERY, _MESSAGE_NUMBER = SQL["add_message"], SQL["add_delivery"], SQL["message_number"]
+_CHANGE, _HAND_OVER, _DELIVERY = SQL["change"], SQL["hand_over"], SQL["delivery"]
+_REMOVAL_MARKS, _REMOVE_DELIVERIES = SQL["removal_marks"], SQL["remove_deliveries"]
+_REMOVE_MESSAGES, _KEEP_DAMAGED, _OF_NUMBER = SQL["remove_messages"], SQL["keep_damaged"], SQL["deliveries_of_number"]
+_MESSAGE_AT = SQL["message_at"]
+_PUT_AGENT, _REMOVE_AGENT = SQL["put_agent"], SQL["remove_agent"]
+_PUT_TOKEN, _REMOVE_TOKEN, _REMOVE_TOKENS_OF = SQL["put_token"], SQL["remove_token"], SQL["remove_tokens_of"]
+_ADD_CONTACT, _PUT_VALUE = SQL["add_contact"], SQL["put_value"]
+
+_SEQ_STEP = 1024  # numbers kept in advance: a commit in a thousand writes the counter, and a crash skips at most these
+_json = msgspec.json.Encoder().encode
+_log = logging.getLogger(__name__)
+
+
+class Seqs:
+    """The one counter. Every number up to ``kept`` may have been given, says the disk."""
+
+    __slots__ = ("_kept", "_next_kept", "last")
+
+    def __init__(self, kept: int) -> None:
+        self.last = self._kept = self._next_kept = kept
+
+    def save(self, desk: Desk) -> None:
+        """Keep further numbers where those kept are used up; belongs in the commit that used them."""
+        self._next_kept = self._kept
+        if self.last > self._kept:
+            self._next_kept = self.last + _SEQ_STEP
+            desk.run(_PUT_VALUE, ("seq", self._next_kept))
+
+    def saved(self) -> None:
+        """The commit is done."""
+        self._kept = self._next_kept
+
+    def settle(self, desk: Desk) -> None:
+        """Write the counter as it stands, so that a start after an orderly end skips nothing."""
+        if self._kept != self.last:
+            desk.run(_PUT_VALUE, ("seq", self.last))
+            self._kept = self.last
+
+
+class SqliteTx(SqliteView):
+    """A unit under way. With ``savepoint`` it can be undone alone; without, with its whole transaction."""
+
+    __slots__ = ("_loads", "_savepoint", "_seqs", "changes", "dirty", "effects", "error", "undos")
+
+    def __init__(self, desk: Desk, loads: Loads, seqs: Seqs, savepoint: bool) -> None:
+        super().__init__(desk, self._set_aside)
+        self._loads, self._seqs, self._savepoint = loads, seqs, savepoint
+        self.dirty = False
+        self.changes: list[Change] = []
+        self.effects: list[Callable[[], None]] = []
+        self.undos: list[Callable[[], None]] = []
+        self.error: apsw.Error | None = None
+
+    def finish(self) -> None:
+        """Keep what was done, for the commit; raise what failed on the way."""
+        if self.error is not None:
+            raise self.error
+        if self.dirty and self._savepoint:
+            self._desk.control("RELEASE unit")
+
+    def rollback(self) -> None:
+        """Leave no trace."""
+        self._loads.undo(self.changes)
+        run_undos(reversed(self.undos))
+        if not self.dirty or not self._desk.db.in_transaction:
+            return
+        if self._savepoint:
+            self._desk.control("ROLLBACK TO unit")
+            self._desk.control("RELEASE unit")
+        else:
+            self._desk.control("ROLLBACK")
+            self._desk.control("BEGIN IMMEDIATE")
+
+    def then(self, effect: Callable[[], None]) -> None:
+        self.effects.append(effect)
+
+    def otherwise(self, undo: Callable[[], None]) -> None:
+        self.undos.append(undo)
+
+    def next_seq(self) -> int:
+        self._seqs.last += 1
+        return self._seqs.last
+
+    def load(self, mailbox: str) -> Load:
+        return self._loads.of(mailbox)
+
+    def add(self, envelope: Envelope, deliveries: Sequence[Delivery]) -> None:
+        accepted_at = max((d.accepted_at for d in deliveries), default=envelope.created_at)
+        if self._write(_ADD_MESSAGE, message_row(envelope, accepted_at)):
+            number = self._desk.db.last_insert_rowid()
+        else:
+            number = self._desk.run(_MESSAGE_NUMBER, (envelope.id,))[0][0]
+        if len(deliveries) == 1:
+            self._write(_ADD_DELIVERY, delivery_row(number, deliveries[0]))
+        else:
+            self._write_many(_ADD_DELIVERY, (delivery_row(number, delivery) for delivery in deliveries))
+        for delivery in deliveries:
+            self._sum(added(delivery))
+
+    def move(self, old: Delivery, new: Delivery) -> bool:
+        change = moved(old, new)
+        if new.attempt == old.attempt and new.seq == old.seq:
+            found = self._write(_CHANGE, changed_row(new, old))
+        else:
+            found = self._write(_HAND_OVER, (new.attempt, new.seq, *changed_row(new, old)))
+        if found:
+            self._sum(change)
+            return True
+        rows = self._desk.run(_DELIVERY, (old.key,))
+        here = delivery_of(rows[0]) if rows else None
+        if here is None or here.state is not old.state or here.attempt != old.attempt:
+            return False
+        return self.move(here, new)  # ``old`` was right about what decides, and stale beside it
+
+    def remove(self, deliveries: Sequence[Delivery]) -> None:
+        self._remove([delivery.key for delivery in deliveries])
+
+    def put_agent(self, agent: Agent) -> None:
+        self._write(_PUT_AGENT, agent_row(agent))
+
+    def remove_agent(self, mailbox: str) -> None:
+        self._write(_REMOVE_AGENT, (mailbox,))
+        self._write(_REMOVE_TOKENS_OF, (mailbox,))
+
+    def put_token(self, token: Token) -> None:
+        self._write(_PUT_TOKEN, token_row(token))
+
+    def remove_token(self, token_id: str) -> None:
+        self._write(_REMOVE_TOKEN, (token_id,))
+
+    def add_contact(self, one: str, other: str, now: int) -> None:
+        self._write(_ADD_CONTACT, (one, other, now))
+
+    def put_self_test(self, value: int) -> None:
+        self._write(_PUT_VALUE, ("self_test", value))
+
+    def set_aside(self, number: int, message_id: str) -> None:
+        """Move a message that is not what was written out of the way, with its deliveries."""
+        if all(message_of(row) is not None for row in self._desk.run(_MESSAGE_AT, (number,))):
+            return  # gone already, or only misread
+        keys = [row[0] for row in self._desk.run(_OF_NUMBER, (number,))]
+        _log.error("message %s is damaged: set aside, with %d deliveries (table damaged)", message_id, len(keys))
+        self._write(_KEEP_DAMAGED, (number,))
+        self._remove(keys)
+        self._write(_REMOVE_MESSAGES, (_json([number]).decode(),))
+
+    _set_aside = set_aside
+
+    def _remove(self, keys: list[int]) -> None:
+        names = _json(keys).decode()
+        self._write(_REMOVAL_MARKS, (names,))
+        try:
+            rows = self._desk.run(_REMOVE_DELIVERIES, (names,))
+        except apsw.Error as error:
+            self.error = error
+            raise
+        numbers = set()
+        for number, mailbox, sender, state, deferred, size in rows:
+            numbers.add(number)
+            self._sum(weigh(mailbox, sender, state, deferred == 1, size, -1))
+        self._write(_REMOVE_MESSAGES, (_json(sorted(numbers)).decode(),))
+
+    def _sum(self, change: Change | None) -> None:
+        if change is not None:
+            self.changes.append(change)
+            self._loads.apply((change,))
+
+    def _write(self, sql: str, values: Row) -> int:
+        if not self.dirty:
+            self._touch()
+        try:
+            return self._desk.change(sql, values)
+        except apsw.Error as error:
+            self.error = error
+            raise
+
+    def _write_many(self, sql: str, rows: Iterable[Row]) -> None:
+        self._touch()
+        try:
+            self._desk.change_many(sql, rows)
+        except apsw.Error as error:
+            self.error = error
+            raise
+
+    def _touch(self) -> None:
+        """Before the first change: a unit that only looks needs no way back."""
+        if not self.dirty:
+            if self._savepoint:
+                self._desk.control("SAVEPOINT unit")
+            self.dirty = True

@@ -1,0 +1,185 @@
+"""``ports.View`` over a connection.
+
+What must stay true: nothing here outlives the transaction that its owner opened; a message whose checksum does not
+match is never given out; no look-up walks a backlog unless the port asks for a count over it.
+"""
+
+from collections.abc import Callable, Iterable
+
+from angelia.bus.ports import Page, Parcel, Scope
+from angelia.model.agent import Agent, Token
+from angelia.model.delivery import Delivery, Hand, State
+from angelia.model.envelope import Envelope
+from angelia.storage.sqlite.connect import Desk
+from angelia.storage.sqlite.queries import SQL
+from angelia.storage.sqlite.rows import DELIVERY_COLUMNS, Row, agent_of, delivery_of, message_of, token_of
+
+_MESSAGE, _BY_KEY, _REPLY_TO = SQL["message"], SQL["message_by_key"], SQL["reply_to"]
+_DELIVERY, _DELIVERIES, _PARCEL = SQL["delivery"], SQL["deliveries"], SQL["parcel"]
+_IN_MAILBOX, _ON_CONNECTION = SQL["waiting_in_mailbox"], SQL["waiting_on_connection"]
+_LEASED, _RETURNED, _HANDED_HIGH = SQL["leased"], SQL["returned"], SQL["handed_high"]
+_HISTORY = (SQL["history_handed"], SQL["history_unhanded"])
+_REPLAY_FLOOR, _INBOX_SUMS, _OLDEST_UNREAD = SQL["replay_floor"], SQL["inbox_sums"], SQL["oldest_unread"]
+_INBOX_OPEN, _INBOX_ENDED = SQL["inbox_open"], (SQL["inbox_handed"], SQL["inbox_unhanded"])
+_DEAD, _DUE, _NEXT_SWEEP, _CHAIN_COUNT = SQL["dead"], SQL["due"], SQL["next_sweep"], SQL["chain_count"]
+_AGENT, _AGENTS, _TOKENS, _CONTACTS, _VALUE = SQL["agent"], SQL["agents"], SQL["tokens"], SQL["contacts"], SQL["value"]
+
+_OPEN = frozenset(state for state in State if state.open)
+_NO_BOUND = 1 << 62
+
+
+class SqliteView:
+    """One consistent picture. ``damaged`` is told the number and id of a message that is not what was written."""
+
+    __slots__ = ("_damaged", "_desk")
+
+    def __init__(self, desk: Desk, damaged: Callable[[int, str], None]) -> None:
+        self._desk, self._damaged = desk, damaged
+
+    def message(self, message_id: str) -> Envelope | None:
+        return self._message(_MESSAGE, (message_id,))
+
+    def by_key(self, sender: str, key: str) -> Envelope | None:
+        return self._message(_BY_KEY, (key, sender))
+
+    def reply_to(self, message_id: str) -> Envelope | None:
+        return self._message(_REPLY_TO, (message_id,))
+
+    def delivery(self, key: int) -> Delivery | None:
+        rows = self._desk.run(_DELIVERY, (key,))
+        return delivery_of(rows[0]) if rows else None
+
+    def deliveries(self, message_id: str) -> list[Delivery]:
+        return [delivery_of(row) for row in self._desk.run(_DELIVERIES, (message_id,))]
+
+    def waiting(self, scope: Scope, limit: int, max_bytes: int) -> list[Parcel]:
+        if scope.mailbox is not None:
+            return self._walk(_IN_MAILBOX, (scope.mailbox,), limit, max_bytes)
+        return self._walk(_ON_CONNECTION, (scope.connection,), limit, max_bytes)
+
+    def leased(self, mailbox: str, hands: Iterable[Hand]) -> list[Delivery]:
+        wanted = set(hands)
+        found = [delivery_of(row) for row in self._desk.run(_LEASED, (mailbox,))]
+        return sorted((d for d in found if d.hand in wanted), key=lambda d: d.seq)
+
+    def returned(self, mailbox: str, hand: Hand, upto: int) -> list[Delivery]:
+        return [delivery_of(row) for row in self._desk.run(_RETURNED, (mailbox, upto, hand.value))]
+
+    def handed_high(self, mailbox: str) -> int:
+        return self._number(_HANDED_HIGH, (mailbox,)) or 0
+
+    def history(self, mailbox: str, after: int, upto: int, limit: int, max_bytes: int) -> list[Parcel]:
+        keys = self._merged(_HISTORY, (mailbox, after, upto, limit))
+        return self._parcels((key for _, key in keys), limit, max_bytes)
+
+    def replay_floor(self, mailbox: str, since: int, rows: int) -> int:
+        floor = self._number(_REPLAY_FLOOR, (mailbox, since, rows - 1)) if rows > 0 else None
+        return floor if floor is not None else self.handed_high(mailbox) + 1
+
+    def inbox(self, mailbox: str, after: int, limit: int, states: frozenset[State] | None, sender: str | None) -> Page:
+        wanted = _OPEN if states is None else states
+        bits = sum(1 << state for state in wanted)
+        arms = ((_INBOX_OPEN,) if wanted & _OPEN else ()) + (_INBOX_ENDED if wanted - _OPEN else ())
+        keys = self._merged(arms, (mailbox, bits, sender, after, limit + 1))
+        (total, hidden) = self._desk.run(_INBOX_SUMS, (mailbox, bits, sender))[0]
+        return Page(
+            parcels=self._parcels((key for _, key in keys[:limit]), limit, _NO_BOUND),
+            total=total,
+            hidden=hidden,
+            oldest_unread_at=self.oldest_unread(mailbox),
+            next=keys[limit - 1][0] if len(keys) > limit else None,
+        )
+
+    def dead(self, after: int, limit: int) -> list[Parcel]:
+        return self._parcels((row[0] for row in self._desk.run(_DEAD, (after, limit))), limit, _NO_BOUND)
+
+    def due(self, now: int, limit: int) -> list[Parcel]:
+        return self._parcels((row[0] for row in self._desk.run(_DUE, (now, limit))), limit, _NO_BOUND)
+
+    def next_sweep(self) -> int | None:
+        return self._number(_NEXT_SWEEP, ())
+
+    def chain_count(self, chain: str, since: int) -> int:
+        return self._number(_CHAIN_COUNT, (chain, since)) or 0
+
+    def oldest_unread(self, mailbox: str) -> int | None:
+        return self._number(_OLDEST_UNREAD, (mailbox,))
+
+    def agent(self, mailbox: str) -> Agent | None:
+        rows = self._desk.run(_AGENT, (mailbox,))
+        return agent_of(rows[0]) if rows else None
+
+    def agents(self) -> list[Agent]:
+        return [agent_of(row) for row in self._desk.run(_AGENTS)]
+
+    def tokens(self) -> list[Token]:
+        return [token_of(row) for row in self._desk.run(_TOKENS)]
+
+    def contacts(self, mailbox: str, limit: int) -> list[str]:
+        return [row[0] for row in self._desk.run(_CONTACTS, (mailbox, limit))]
+
+    def self_test(self) -> int:
+        return self._number(_VALUE, ("self_test",)) or 0
+
+    def _number(self, sql: str, values: Row) -> int | None:
+        rows = self._desk.run(sql, values)
+        return rows[0][0] if rows else None
+
+    def _message(self, sql: str, values: Row) -> Envelope | None:
+        """The first sound message of a statement."""
+        for row in self._desk.run(sql, values):
+            envelope = message_of(row)
+            if envelope is not None:
+                return envelope
+            self._damaged(row[-1], row[0])
+        return None
+
+    def _merged(self, statements: Iterable[str], values: Row) -> list[tuple[int, int]]:
+        """(seq, key) of several statements that each end with a limit, as one list in order of seq under that limit."""
+        found = [(seq, key) for sql in statements for seq, key in self._desk.run(sql, values)]
+        return sorted(found)[: values[-1]]
+
+    def _parcels(self, keys: Iterable[int], limit: int, max_bytes: int) -> list[Parcel]:
+        """The parcels of these keys, up to both bounds, at least one."""
+        parcels: list[Parcel] = []
+        weight = 0
+        for key in keys:
+            for row in self._desk.run(_PARCEL, (key,)):
+                parcel = self._parcel(row)
+                if parcel is None:
+                    self._damaged(row[-1], row[DELIVERY_COLUMNS])
+                    continue
+                weight += parcel.delivery.size
+                if parcels and (weight > max_bytes or len(parcels) >= limit):
+                    return parcels
+                parcels.append(parcel)
+        return parcels
+
+    def _walk(self, sql: str, values: Row, limit: int, max_bytes: int) -> list[Parcel]:
+        """The same straight from a statement, which is not read further than needed."""
+        parcels: list[Parcel] = []
+        damaged: list[Row] = []
+        weight = 0
+
+        def visit(row: Row) -> bool:
+            nonlocal weight
+            parcel = self._parcel(row)
+            if parcel is None:
+                damaged.append(row)
+                return True
+            weight += parcel.delivery.size
+            if parcels and weight > max_bytes:
+                return False
+            parcels.append(parcel)
+            return len(parcels) < limit
+
+        if limit > 0:
+            self._desk.walk(sql, values, visit)
+        for row in damaged:
+            self._damaged(row[-1], row[DELIVERY_COLUMNS])
+        return parcels
+
+    @staticmethod
+    def _parcel(row: Row) -> Parcel | None:
+        envelope = message_of(row[DELIVERY_COLUMNS:])
+        return None if envelope is None else Parcel(delivery_of(row[:DELIVERY_COLUMNS]), envelope)

@@ -1,0 +1,198 @@
+"""The writing thread: it takes what was queued while the last commit ran, and commits it as one.
+
+What must stay true: this thread alone writes, and it alone checkpoints. A group is one transaction: every unit that
+raises is undone alone, then one COMMIT makes the rest durable, then the loop is told once: all effects, then all
+futures, in order. A unit runs once. After a commit that failed nothing is written any more: what is on the disk is
+known only to the next start.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from threading import Thread
+
+import apsw
+
+from angelia.model.errors import AngeliaError, DiskFull, OutcomeUnknown, Unwell
+from angelia.storage.calls import run_effects, run_undos
+from angelia.storage.load import Loads
+from angelia.storage.sqlite.checkpoints import IDLE_SECONDS, Checkpoints
+from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error
+from angelia.storage.sqlite.full import FullDisk
+from angelia.storage.sqlite.tx import Seqs, SqliteTx
+from angelia.storage.sqlite.units import Unit, UnitQueue
+
+UNKNOWN_DETAIL = "Storing it failed; whether it is there shows when the hub is back. Ask again with the same id."
+_log = logging.getLogger(__name__)
+
+
+class Writer:
+    """The thread and what it owns. ``glance`` are the sums as the loop sees them: only what is on disk."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        desk: Desk,
+        loads: tuple[Loads, Loads],
+        seqs: Seqs,
+        full: FullDisk,
+        checkpoints: Checkpoints,
+        on_failure: Callable[[], None] | None,
+        before_end: Callable[[], None],
+    ) -> None:
+        self._loop, self._desk, self._seqs = loop, desk, seqs
+        self._loads, self.glance = loads
+        self._checkpoints, self._before_end = checkpoints, before_end
+        self._on_failure = on_failure
+        self.full = full
+        self.queue = UnitQueue()
+        self.broken = self._told = False
+        self.ended = loop.create_future()
+        Thread(target=self._main, name="angelia-write", daemon=True).start()
+
+    def _main(self) -> None:
+        """Until the queue is closed and empty."""
+        while not (self.queue.closed and self.queue.empty):
+            units = self.queue.take()
+            if units:
+                self._serve(units)
+                continue
+            self.queue.wait(self._patience())
+            if self.queue.empty:
+                self._guard(self._tidy)
+        try:
+            self._end()
+        finally:
+            self._tell(self._finish_end)
+
+    def _patience(self) -> float | None:
+        if self.broken:
+            return None
+        if self.full.now:
+            return self.full.wait()
+        return IDLE_SECONDS if self._checkpoints.pending else None
+
+    def _tidy(self) -> None:
+        self.full.probe()
+        self._checkpoints.when_idle()
+
+    def _serve(self, units: list[Unit]) -> None:
+        """Bring one group to its end, whatever that is, and tell the loop."""
+        if not self.broken:
+            try:
+                self.full.probe()
+                self._commit(units)
+            except BaseException as error:  # noqa: BLE001  (whatever it is, the state of the store is not known)
+                self._break(error)
+        if self.broken:
+            for unit in units:
+                unit.error, unit.effects, unit.changes = OutcomeUnknown(UNKNOWN_DETAIL), (), ()
+        self._tell(self._finish, units)
+        self._guard(self._checkpoints.after_commit)
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Do what no unit waits for."""
+        try:
+            if not self.broken:
+                work()
+        except apsw.FullError:
+            self.full.enter()
+        except (apsw.Error, OSError) as error:
+            self._break(error)
+        if self.broken and not self._told:
+            self._told = True
+            if self._on_failure is not None:
+                self._tell(self._on_failure)
+
+    def _commit(self, units: list[Unit]) -> None:
+        """One group; where the disk is full, what is essential in it."""
+        if not self.full.now and not self.full.room(self._checkpoints.used):
+            self.full.enter()
+        if self.full.now:
+            for unit in units:
+                if not unit.essential:
+                    unit.error = DiskFull(FULL_DETAIL)
+            units = [unit for unit in units if unit.essential]
+        if units:
+            self._transact(units)
+
+    def _transact(self, units: list[Unit]) -> None:
+        desk = self._desk
+        error: AngeliaError
+        try:
+            desk.control("BEGIN IMMEDIATE")
+            dirty = False
+            for unit in units:
+                dirty = self._run(unit, dirty) or dirty
+            self._seqs.save(desk)
+            desk.control("COMMIT")
+            self._seqs.saved()
+            return
+        except apsw.FullError:
+            self.full.enter()
+            error = DiskFull(FULL_DETAIL)
+        except apsw.BusyError as busy:
+            error = Unwell(f"Another program keeps the store busy ({busy}). Nothing was stored.")
+        if desk.db.in_transaction:
+            desk.control("ROLLBACK")
+        for unit in reversed(units):
+            self._loads.undo(unit.changes)
+            run_undos(reversed(unit.undos))
+            unit.effects, unit.undos, unit.changes, unit.error = (), (), (), error
+
+    def _run(self, unit: Unit, dirty: bool) -> bool:
+        """One unit; whether it changed anything. The first that does needs no savepoint: before it nothing was done."""
+        tx = SqliteTx(self._desk, self._loads, self._seqs, savepoint=dirty)
+        try:
+            unit.result = unit.work(tx)
+            tx.finish()
+        except BaseException as error:
+            tx.rollback()
+            if isinstance(error, apsw.FullError) or not self._desk.db.in_transaction:
+                raise  # SQLite gave up the whole transaction
+            unit.error = as_model_error(error)
+            return False
+        unit.error = None
+        unit.effects, unit.undos, unit.changes = tx.effects, tx.undos, tx.changes
+        return tx.dirty
+
+    def _break(self, error: BaseException) -> None:
+        """Nothing is known any more; nothing is written any more."""
+        self.broken = True
+        _log.critical("the store failed, nothing is written any more: %s", error, exc_info=error)
+
+    def _end(self) -> None:
+        if not self.broken:
+            try:
+                self._seqs.settle(self._desk)
+            except apsw.Error as error:
+                _log.warning("the counter was not settled (%s); the next start skips some numbers", error)
+        self._before_end()
+        if not self.broken:
+            self._checkpoints.at_end()
+        self._desk.close()
+
+    def _tell(self, call: Callable[..., object], *values: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *values)
+        except RuntimeError:
+            _log.debug("the loop is gone; nobody is left to tell")
+
+    def _finish(self, units: list[Unit]) -> None:
+        """On the loop: the group is on disk (or failed as a whole)."""
+        for unit in units:
+            if unit.changes:
+                self.glance.apply(unit.changes)
+        for unit in units:
+            run_effects(unit.effects)
+        for unit in units:
+            if unit.future.done():
+                continue
+            if unit.error is not None:
+                unit.future.set_exception(unit.error)
+            else:
+                unit.future.set_result(unit.result)
+
+    def _finish_end(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)

@@ -1,0 +1,135 @@
+"""Hubs that were broken on purpose, to see that the judge of `kills.py` notices.
+
+    python -m tests.rigs.broken [NAME …]
+
+Each fault is a change of a few words in a copy of the source. Where the words are no longer there, the fault has to be
+written anew: it says so.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.acceptance.hub import ROOT
+from tests.rigs.kills import Plan, Result, run
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is changed in which file, and the breaches of which at least one must be found."""
+
+    file: str
+    changes: tuple[tuple[str, str], ...]
+    shows: tuple[str, ...]
+
+
+FAULTS: dict[str, Fault] = {
+    "answered before the commit": Fault(
+        "storage/sqlite/writer.py",
+        (
+            ("        self._tell(self._finish, units)\n        self._guard", "        self._guard"),
+            (
+                '            desk.control("COMMIT")\n            self._seqs.saved()',
+                # Not for a unit that comes alone: the hub's own self-test would find out, and it would not start.
+                '            early = len(units) > 1 and (self._tell(self._finish, units), __import__("time").sleep(0.02))\n'
+                '            desk.control("COMMIT")\n            self._seqs.saved()\n'
+                "            early or self._tell(self._finish, units)",
+            ),
+        ),
+        ("lost",),
+    ),
+    "leases outlive the hub": Fault(
+        "storage/sqlite/opening.py", (("    desk.run(_END_LEASES, (returned_at,))\n", ""),), ("stranded",)
+    ),
+    "an ack is answered and not kept": Fault(
+        "bus/claim.py",
+        (("            move(bus, tx, parcel, Event.ACK)\n            return Settled", "            return Settled"),),
+        ("again after ack",),
+    ),
+    "an old attempt settles a newer one": Fault(
+        "bus/claim.py",
+        (("delivery.attempt != attempt or delivery.state not in good", "delivery.state not in good"),),
+        ("again after ack", "acked twice"),
+    ),
+    "the attempt does not rise": Fault(
+        "bus/claim.py", (("attempt=old.attempt + 1, hand=hand", "attempt=1, hand=hand"),), ("attempt not higher",)
+    ),
+    "a repeat is a second message": Fault(
+        "bus/publish.py",
+        (("    if found.fingerprint != mark:", "    return None\n    if found.fingerprint != mark:"),),
+        ("second id", "attempt not higher"),
+    ),
+    "newest first": Fault(
+        "storage/sqlite/queries.sql",
+        (
+            (
+                "WHERE d.mailbox = ? AND d.state = 0 AND d.deferred = 0 AND d.state <= 3\nORDER BY d.lane, d.seq;",
+                "WHERE d.mailbox = ? AND d.state = 0 AND d.deferred = 0 AND d.state <= 3\nORDER BY d.lane, d.seq DESC;",
+            ),
+        ),
+        ("out of order", "seq fell"),
+    ),
+    "what came back keeps its number": Fault(
+        "bus/claim.py",
+        (("old.seq if old.seq > high else tx.next_seq()", "old.seq"),),
+        ("seq fell",),
+    ),
+    "a resume shows nothing again": Fault(
+        "bus/subscribe.py", (("    stream.replay_after = seen\n", "    stream.replay_after = high\n"),), ("lost",)
+    ),
+    "a break gives nothing back": Fault(
+        "bus/subscribe.py",
+        (("            give_back(bus, tx, parcel, Event.LAPSE if used else Event.RELEASE, used=used)\n", ""),),
+        ("stranded",),
+    ),
+    "a failure is told to nobody": Fault(
+        "bus/notices.py",
+        (("    about, delivery = parcel.envelope, parcel.delivery\n", "    return\n"),),
+        ("no outcome",),
+    ),
+}
+
+
+def break_it(fault: Fault, into: Path) -> Path:
+    """A copy of the source with the fault in it; the folder to import from."""
+    source = into / "src"
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    file = source / "angelia" / fault.file
+    text = file.read_text(encoding="utf-8")
+    for old, new in fault.changes:
+        if text.count(old) != 1:
+            raise LookupError(f"{fault.file} holds {text.count(old)} times what should be changed: {old!r}")
+        text = text.replace(old, new)
+    file.write_text(text, encoding="utf-8")
+    return source
+
+
+def try_it(fault: Fault, *, seed: int = 1, kills: int = 8) -> Result:
+    """Run the broken hub under kills."""
+    with tempfile.TemporaryDirectory(prefix="ang-broken-", dir="/tmp") as into:
+        source = break_it(fault, Path(into))
+        return run(Plan(seed=seed, kills=kills, kill_every=0.8, source=source, drain_seconds=12))
+
+
+def is_found(fault: Fault, result: Result) -> bool:
+    """Whether the judge found what the fault must show as."""
+    return bool({breach.kind for breach in result.verdict.breaches} & set(fault.shows))
+
+
+def main(names: list[str]) -> int:
+    """Try the named faults, or all."""
+    missed = 0
+    for name in names or FAULTS:
+        result = try_it(FAULTS[name])
+        found = is_found(FAULTS[name], result)
+        missed += not found
+        kinds = dict(Counter(breach.kind for breach in result.verdict.breaches))
+        print(f"{'found ' if found else 'MISSED'}  {name}: {kinds} faults: {len(result.faults)}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

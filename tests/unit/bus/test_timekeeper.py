@@ -1,0 +1,258 @@
+"""What happens by time alone: times to live, retention, reminders, keep-alives, and readers that stall."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from angelia.bus.claim import claim
+from angelia.bus.core import close_bus
+from angelia.bus.ports import Scope
+from angelia.bus.subscribe import End, KeepAlive, next_items
+from angelia.bus.timekeeper import SICK_STORE_SECONDS, SWEEP_BATCH, keep_time, patrol, sweep
+from angelia.model.delivery import Hand, State
+from angelia.model.errors import DiskFull
+from angelia.model.limits import DAY, Limits
+from tests.fakes.clock import settle
+from tests.fakes.small_hub import Reader, SmallHub
+from tests.fakes.troubled_store import TroubledStore
+
+KEEPALIVE = 15.0
+
+
+@asynccontextmanager
+async def time_kept(hub: SmallHub) -> AsyncIterator[None]:
+    """The timekeeper runs beside the test, until the hub stops."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(keep_time(hub.bus, KEEPALIVE))
+        await settle()
+        yield
+        await close_bus(hub.bus)
+        await hub.clock.advance(0)
+
+
+# ---------------------------------------------------------------------------------------------------------- the sweep
+
+
+async def test_what_waits_expires_at_its_time_and_not_before(hub: SmallHub) -> None:
+    sent = await hub.send(ttl_seconds=60)
+    await hub.pass_time(59.9)
+    assert await hub.state(sent) is State.QUEUED
+    await hub.pass_time(0.2)
+    row = await hub.row(sent)
+    assert (row.state, row.reason, row.ended_at) == (State.FAILED, "queued_expired", hub.clock.now())
+
+
+async def test_what_is_in_hand_does_not_expire(hub: SmallHub) -> None:
+    sent = await hub.send(ttl_seconds=1)
+    held = await hub.take_one(lease_seconds=1800)
+    await hub.pass_time(1799)
+    await hub.ack(held)
+    assert await hub.state(sent) is State.DELIVERED
+
+
+async def test_a_delivered_request_is_looked_at_once_more_and_then_kept(hub: SmallHub) -> None:
+    sent = await hub.send(ttl_seconds=60, intent="request")
+    await hub.ack(await hub.take_one())
+    await hub.pass_time(61)
+    row = await hub.row(sent)
+    assert (row.state, row.reason) == (State.DELIVERED, "delivery_timeout")
+    await hub.pass_time(29 * DAY)
+    assert await hub.row(sent) == row
+    await hub.pass_time(2 * DAY)
+    assert await hub.rows(sent) == []
+
+
+@pytest.mark.parametrize("end", ["delivered", "answered", "failed"])
+async def test_a_settled_message_is_kept_for_thirty_days(hub: SmallHub, end: str) -> None:
+    sent = await hub.send(ttl_seconds=60)
+    if end == "answered":
+        await hub.send("ann", "bob", "done", in_reply_to=sent.envelope.id)
+    elif end == "delivered":
+        await hub.ack(await hub.take_one())
+    await hub.pass_time(61)
+    assert (await hub.row(sent)).state.word == end
+    await hub.pass_time(29 * DAY)
+    assert len(await hub.rows(sent)) == 1
+    await hub.pass_time(2 * DAY)
+    assert await hub.rows(sent) == []
+    assert await hub.bus.store.read(lambda view: view.message(sent.envelope.id)) is None
+
+
+async def test_a_message_goes_with_the_last_of_its_deliveries(hub: SmallHub) -> None:
+    sent = await hub.send(to="*", ttl_seconds=DAY)
+    await hub.ack(await hub.take_one("hermes"))
+    await hub.pass_time(DAY + 1)
+    await hub.pass_time(29 * DAY)
+    assert [row.mailbox for row in await hub.rows(sent)] == ["openclaw"]
+    await hub.pass_time(2 * DAY)
+    assert await hub.rows(sent) == []
+
+
+async def test_a_backlog_is_settled_in_batches_without_a_pause(hub: SmallHub) -> None:
+    await hub.send_all(*["x"] * (SWEEP_BATCH + 10), ttl_seconds=1)
+    await hub.clock.advance(2)
+    assert await sweep(hub.bus) == 0.0
+    assert len(await hub.mailbox("ann", State.FAILED)) == SWEEP_BATCH
+    assert await sweep(hub.bus) > 0.0
+    assert len(await hub.mailbox("ann", State.FAILED)) == SWEEP_BATCH + 10
+
+
+async def test_a_sick_store_is_swept_again_later(store: TroubledStore, troubled: SmallHub) -> None:
+    await troubled.send(ttl_seconds=1)
+    await troubled.clock.advance(2)
+    store.refusal = DiskFull("no room")
+    assert await sweep(troubled.bus) == SICK_STORE_SECONDS
+    store.refusal = None
+    await sweep(troubled.bus)
+    assert await troubled.mailbox() == []
+
+
+async def test_a_hub_that_was_away_settles_what_ran_out_meanwhile(hub: SmallHub) -> None:
+    sent = await hub.send(ttl_seconds=60, intent="request")
+    await hub.clock.advance(3600)
+    await hub.restart()
+    async with time_kept(hub):
+        await hub.clock.advance(1)
+        assert await hub.state(sent) is State.FAILED
+        assert len(await hub.notices()) == 1
+
+
+# ------------------------------------------------------------------------------------------------------ keeping time
+
+
+async def test_time_runs_by_itself(hub: SmallHub) -> None:
+    expires = await hub.send(to="ann", ttl_seconds=2)
+    await hub.send(to="cat")
+    held = await hub.take_one("cat", lease_seconds=3)
+    await hub.send(to="bob")
+    nacked = await hub.take_one("bob")
+    await hub.nack(nacked, 4)
+    async with time_kept(hub):
+        await hub.clock.advance(5.5)
+        assert await hub.state(expires) is State.FAILED
+        assert (await hub.row(held)).state is State.QUEUED
+        assert len(await hub.take("bob")) == 1
+
+
+async def test_a_reminder_is_heard_while_the_timekeeper_sleeps(hub: SmallHub) -> None:
+    async with time_kept(hub):
+        await hub.clock.advance(0.3)
+        await hub.send()
+        await hub.take(lease_seconds=1)
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(claim(hub.bus, Scope("ann"), reader="ann", wait_seconds=30))
+            await hub.clock.advance(0.9)
+            assert not waiting.done()
+            await hub.clock.advance(0.11)
+            assert waiting.done()
+
+
+async def test_a_reminder_that_fails_does_not_stop_time(hub: SmallHub) -> None:
+    sent = await hub.send(ttl_seconds=2)
+    async with time_kept(hub):
+        hub.bus.timers.at(hub.clock.monotonic() + 1, lambda: 1 / 0)
+        await hub.clock.advance(4)
+        assert await hub.state(sent) is State.FAILED
+
+
+async def test_names_that_nobody_uses_are_forgotten(hub: SmallHub) -> None:
+    hub = await SmallHub.open(Limits(open_name_idle_seconds=7200))
+    async with time_kept(hub):
+        await hub.clock.advance(3 * 3600)
+        assert hub.bus.directory.find("ann") is None
+        assert hub.bus.directory.find("hermes") is not None
+
+
+# ------------------------------------------------------------------------------------------------------- keep-alives
+
+
+async def test_a_quiet_stream_is_kept_alive_every_fifteen_seconds(hub: SmallHub) -> None:
+    reader = await hub.listen()
+    async with time_kept(hub), asyncio.TaskGroup() as tasks:
+        for _ in range(3):
+            before = hub.clock.monotonic()
+            waiting = tasks.create_task(next_items(hub.bus, reader.stream))
+            await hub.clock.advance(14.9)
+            assert not waiting.done()
+            while not waiting.done():
+                await hub.clock.advance(0.1)
+            assert waiting.result() == [KeepAlive()]
+            assert hub.clock.monotonic() - before < 16.1
+            reader.write(waiting.result())
+
+
+async def test_a_stream_that_was_written_to_is_not_quiet(hub: SmallHub) -> None:
+    reader = await hub.listen()
+    for _ in range(5):
+        await hub.clock.advance(10)
+        await hub.send()
+        await reader.read()
+        reader.stream.keepalive_due = False
+        patrol(hub.bus, hub.clock.monotonic() + 4, KEEPALIVE)
+        assert not reader.stream.keepalive_due
+
+
+# -------------------------------------------------------------------------------------------------- readers that stall
+
+
+async def stalled(hub: SmallHub, reader: Reader, seconds: float) -> bool:
+    """Whether the stream is cut within so long, looked at once a second."""
+    for _ in range(int(seconds)):
+        await hub.clock.advance(1)
+        patrol(hub.bus, hub.clock.monotonic(), KEEPALIVE)
+    return reader.socket.aborted
+
+
+async def test_a_reader_that_takes_no_byte_for_ten_seconds_is_cut(hub: SmallHub) -> None:
+    reader = (await hub.listen()).jam()
+    sent = await hub.send()
+    await reader.read()
+    assert not await stalled(hub, reader, 10)
+    assert await stalled(hub, reader, 2)
+    assert await reader.items() == [End("gone")]
+    await reader.close()
+    row = await hub.row(sent)
+    assert (row.state, row.used) == (State.QUEUED, 1)
+
+
+async def test_a_reader_that_is_slow_and_takes_something_is_not_cut(hub: SmallHub) -> None:
+    reader = (await hub.listen()).jam()
+    await hub.send_all(*"123456789")
+    await reader.read()
+    for _ in range(8):
+        reader.socket.kept -= 100
+        assert not await stalled(hub, reader, 9)
+
+
+async def test_what_was_taken_long_ago_is_not_held_against_a_reader(hub: SmallHub) -> None:
+    reader = (await hub.listen()).jam()
+    await hub.send()
+    await reader.read()
+    await stalled(hub, reader, 5)
+    reader.socket.drain()
+    await stalled(hub, reader, 60)
+    # Bytes are in the socket, and the door has not told yet that it wrote them.
+    reader.socket.kept = 100
+    assert not await stalled(hub, reader, 9)
+    assert await stalled(hub, reader, 3)
+
+
+async def test_a_reader_with_bytes_on_the_way_is_not_kept_alive(hub: SmallHub) -> None:
+    reader = (await hub.listen()).jam()
+    await hub.send()
+    await reader.read()
+    await hub.clock.advance(20)
+    patrol(hub.bus, hub.clock.monotonic(), KEEPALIVE)
+    assert not reader.stream.keepalive_due
+
+
+async def test_one_stalled_reader_leaves_the_others_alone(hub: SmallHub) -> None:
+    bad, good = (await hub.listen("ann")).jam(), await hub.listen("cat", hand=Hand.MANUAL)
+    await hub.send(to="ann")
+    await bad.read()
+    assert await stalled(hub, bad, 12)
+    await hub.send(to="cat")
+    assert await good.read() == ["hi"]
+    assert not good.socket.aborted

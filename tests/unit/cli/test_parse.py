@@ -1,0 +1,72 @@
+"""A command's arguments: any order, any text."""
+
+import argparse
+
+import pytest
+
+from angelia.cli import parse
+
+
+def made() -> argparse.ArgumentParser:
+    parser = parse.parser("try", "Try.", "angelia try it")
+    parser.add_argument("to")
+    parser.add_argument("text", nargs="?")
+    parser.add_argument("--intent")
+    return parser
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["bob", "hello"], "hello"),
+        (["bob", "--intent", "request", "hello"], "hello"),
+        (["--intent", "request", "bob", "hello"], "hello"),
+        (["bob", "hello", "--intent", "request"], "hello"),
+        (["bob"], None),
+        (["bob", ""], ""),
+        (["bob", "-"], "-"),
+        (["bob", "-5 degrees"], "-5 degrees"),
+        (["bob", "- a list\n- of two"], "- a list\n- of two"),
+        (["bob", "---\ntitle:x\n---"], "---\ntitle:x\n---"),
+        (["bob", "-hello there"], "-hello there"),
+        (["bob", "--intent of this=that"], "--intent of this=that"),
+        (["bob", "--", "--help"], "--help"),
+        (["bob", "--intent", "request", "--", "-x"], "-x"),
+    ],
+)
+def test_texts(words: list[str], text: str | None) -> None:
+    given = parse.parse(made(), words)
+    assert (given.to, given.text) == ("bob", text)
+
+
+def test_an_options_value_may_look_like_an_option_too() -> None:
+    assert parse.parse(made(), ["bob", "hi", "--intent", "-x y"]).intent == "-x y"
+    assert parse.parse(made(), ["bob", "hi", "--intent=-x y"]).intent == "-x y"
+
+
+@pytest.mark.parametrize("words", [[], ["bob", "a", "b"], ["bob", "--int", "x"], ["bob", "-x"]])
+def test_wrong_usage_ends_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse.parse(made(), words)
+    assert end.value.code == 2
+    assert "usage: angelia try" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "seconds"), [("90", 90), ("0", 0), ("1.5", 1.5), ("30s", 30), ("15m", 900), ("2h", 7200), ("7d", 604800)]
+)
+def test_times(word: str, seconds: float) -> None:
+    assert parse.seconds(word) == seconds
+
+
+@pytest.mark.parametrize("word", ["", "h", "-1", "soon", "1e9", "1.2.3", "inf", "nan", "२", "1w"])
+def test_what_is_no_time(word: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="no time"):
+        parse.seconds(word)
+
+
+def test_ids() -> None:
+    assert parse.message_id("0af" + "1" * 29) == "0af" + "1" * 29
+    for wrong in ("", "0AF" + "1" * 29, "1" * 31, "1" * 33, "../" + "1" * 29, "g" * 32):
+        with pytest.raises(argparse.ArgumentTypeError):
+            parse.message_id(wrong)

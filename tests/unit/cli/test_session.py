@@ -1,0 +1,154 @@
+"""Who a command acts as, and which way it goes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from angelia.cli import tokens
+from tests.fakes.fake_hub import FakeHub, answer, problem
+from tests.unit.cli.conftest import Run
+
+ROUTE = "POST /v1/messages"
+SENT = answer({"id": "0" * 32, "thread": "0" * 32, "deliveries": [{"to": "hermes", "seq": 1, "state": "queued"}]}, 201)
+EMPTY = answer({"deliveries": [], "total": 0, "hidden": 0, "oldest_unread_at": None, "next": None})
+
+
+def health(instance: str) -> object:
+    return answer({"product": "angelia", "status": "ok", "instance": instance})
+
+
+def note(data_dir: Path, **what: object) -> None:
+    (data_dir / "hub.json").write_text(json.dumps(what))
+
+
+def test_the_owner_goes_by_the_socket_and_needs_no_token(run: Run, hub: FakeHub) -> None:
+    hub.on(ROUTE, SENT)
+    assert run("send", "hermes", "hi")[0] == 0
+    assert hub.requests[0].json["from"] == "human"
+    assert "authorization" not in hub.requests[0].headers
+
+
+def test_human_by_name_is_the_owner_too(run: Run, hub: FakeHub) -> None:
+    hub.on(ROUTE, SENT)
+    assert run("send", "hermes", "hi", "--as", "Human")[0] == 0
+    assert hub.requests[0].json["from"] == "human"
+
+
+def test_an_agent_uses_its_own_file(run: Run, hub: FakeHub, data_dir: Path) -> None:
+    tokens.save(str(data_dir), "scout", "of-scout")
+    tokens.save(str(data_dir), "other", "of-other")
+    hub.on(ROUTE, SENT)
+    assert run("send", "--as", "scout", "hermes", "hi")[0] == 0
+    assert hub.requests[0].headers["authorization"] == "Bearer of-scout"
+    assert hub.requests[0].json["from"] == "scout"
+
+
+def test_the_variable_comes_before_the_file(
+    run: Run, hub: FakeHub, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens.save(str(data_dir), "scout", "of-file")
+    monkeypatch.setenv("ANGELIA_AGENT", "scout")
+    monkeypatch.setenv("ANGELIA_TOKEN", "of-variable")
+    hub.on(ROUTE, SENT)
+    assert run("send", "hermes", "hi")[0] == 0
+    assert hub.requests[0].headers["authorization"] == "Bearer of-variable"
+
+
+def test_an_agent_without_a_token_is_open_and_gets_nobody_elses(run: Run, hub: FakeHub, data_dir: Path) -> None:
+    tokens.save(str(data_dir), "other", "of-other")
+    hub.on(ROUTE, SENT)
+    assert run("send", "--as", "scout", "hermes", "hi")[0] == 0
+    assert "authorization" not in hub.requests[0].headers
+
+
+def test_the_owner_sends_no_agents_token(run: Run, hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANGELIA_TOKEN", "of-somebody")
+    hub.on(ROUTE, SENT)
+    assert run("send", "hermes", "hi")[0] == 0
+    assert "authorization" not in hub.requests[0].headers
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "-", "a/b"])
+def test_a_name_that_is_none(run: Run, hub: FakeHub, name: str) -> None:
+    code, _, err = run("send", "--as", name, "hermes", "hi")
+    assert code == 2
+    assert "no agent's name" in err
+    assert not hub.requests
+
+
+def test_an_agent_goes_by_the_url_that_was_given(run: Run, far: FakeHub, hub: FakeHub) -> None:
+    far.on(ROUTE, SENT)
+    assert run("send", "--as", "scout", "--hub", far.url, "hermes", "hi")[0] == 0
+    assert not hub.requests
+
+
+def test_a_url_that_leads_to_our_own_hub_is_left_for_its_socket(
+    run: Run, far: FakeHub, hub: FakeHub, data_dir: Path
+) -> None:
+    note(data_dir, instance="aa", socket=str(data_dir / "hub.sock"))
+    far.on("GET /health", health("aa"))  # type: ignore[arg-type]
+    hub.on(ROUTE, SENT)
+    assert run("send", "--hub", far.url, "hermes", "hi")[0] == 0
+    assert [request.route for request in far.requests] == ["GET /health"]
+    assert hub.asked(ROUTE)
+
+
+@pytest.mark.parametrize("theirs", ["bb", ""])
+def test_the_owner_of_another_hub_is_somebody_else(
+    run: Run, far: FakeHub, hub: FakeHub, data_dir: Path, theirs: str
+) -> None:
+    note(data_dir, instance="aa", socket=str(data_dir / "hub.sock"))
+    far.on("GET /health", health(theirs))  # type: ignore[arg-type]
+    code, out, err = run("send", "--hub", far.url, "hermes", "hi")
+    assert (code, out) == (1, "")
+    assert "--as NAME" in err
+    assert not far.asked(ROUTE)
+    assert not hub.requests
+
+
+def test_without_a_socket_nobody_is_the_owner(run: Run, far: FakeHub, data_dir: Path) -> None:
+    far.on("GET /health", health("aa"))  # type: ignore[arg-type]
+    note(data_dir, instance="aa", socket=str(data_dir / "gone.sock"))
+    code, _, err = run("send", "--hub", far.url, "hermes", "hi")
+    assert code == 1
+    assert "--as NAME" in err
+
+
+def test_the_socket_is_where_the_hub_says(run: Run, data_dir: Path) -> None:
+    with FakeHub(data_dir / "elsewhere") as hub:
+        note(data_dir, socket=str(data_dir / "elsewhere"))
+        hub.on(ROUTE, SENT)
+        assert run("send", "hermes", "hi")[0] == 0
+
+
+def test_the_hub_of_the_usual_port_is_an_agents(run: Run, far: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANGELIA_PORT", far.url.rpartition(":")[2])
+    far.on(ROUTE, SENT)
+    assert run("send", "--as", "scout", "hermes", "hi")[0] == 0
+
+
+def test_a_note_that_is_no_json_is_none(run: Run, hub: FakeHub, data_dir: Path) -> None:
+    (data_dir / "hub.json").write_text("{")
+    hub.on(ROUTE, SENT)
+    assert run("send", "hermes", "hi")[0] == 0
+
+
+def test_looking_around_takes_nobody(run: Run, far: FakeHub) -> None:
+    far.on("GET /v1/agents", answer({"agents": []}))
+    assert run("agents", "--hub", far.url)[0] == 0
+
+
+def test_a_hub_that_is_dead_and_left_its_socket(run: Run, data_dir: Path) -> None:
+    with FakeHub(data_dir / "hub.sock"):
+        pass
+    code, _, err = run("send", "hermes", "hi")
+    assert code == 4
+    assert "hub.sock" in err
+
+
+def test_a_refusal_is_passed_on(run: Run, hub: FakeHub) -> None:
+    hub.on("GET /v1/agents/scout/inbox", problem(401, "token_required", "The name scout is keyed."))
+    code, _, err = run("inbox", "--as", "scout")
+    assert code == 1
+    assert "The name scout is keyed. (token_required)" in err

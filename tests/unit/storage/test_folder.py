@@ -1,0 +1,88 @@
+"""The data folder: private, ours, on a disk of this machine."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from angelia.storage.folder import UnfitFolder, file_system, prepare, private, secret
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+23 22 0:21 / /home rw - btrfs /dev/vdb rw
+24 23 0:30 / /home/me/my\\040share rw - nfs4 server:/x rw
+25 22 0:31 / /mnt/ssh rw shared:9 - fuse.sshfs me@there:/ rw
+26 22 0:32 / /mnt/disk rw - fuse.ext4 /dev/vdc rw
+27 22 0:33 / /mnt/twice rw - nfs server:/y rw
+28 22 0:34 / /mnt/twice rw - tmpfs tmpfs rw
+29 22 0:35 / /c rw - 9p drvfs rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/x", "ext4"),
+        ("/home/you", "btrfs"),
+        ("/home/me/my share/data", "nfs4"),
+        ("/home/me/my share2", "btrfs"),
+        ("/mnt/ssh", "fuse.sshfs"),
+        ("/mnt/twice/x", "tmpfs"),
+        ("/c/Users", "9p"),
+    ],
+)
+def test_the_mount_that_a_path_is_on(path: str, kind: str) -> None:
+    assert file_system(path, MOUNTS)[0] == kind
+
+
+@pytest.mark.parametrize("path", ["/home/me/my share/data", "/mnt/ssh/data", "/c/data"])
+def test_a_network_file_system_is_refused_in_words(path: str) -> None:
+    with pytest.raises(UnfitFolder, match="network file system"):
+        prepare(path, MOUNTS)
+
+
+def test_a_folder_of_this_machine_is_made_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b"
+    prepare(str(path))
+    assert path.stat().st_mode & 0o777 == 0o700
+    prepare(str(path))
+
+
+def test_an_open_folder_is_closed_when_it_is_ours_or_empty(tmp_path: Path) -> None:
+    for name in ("empty", "ours"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "ours" / "hub.lock").touch()
+    for name in ("empty", "ours"):
+        private(str(tmp_path / name))
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home").chmod(0o755)
+    (tmp_path / "home" / "letters").touch()
+    with pytest.raises(UnfitFolder, match="chmod 700"):
+        private(str(tmp_path / "home"))
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o755
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("file", "link", "file/below"):
+        with pytest.raises(UnfitFolder):
+            private(str(tmp_path / name))
+
+
+def test_a_secret_is_made_once_and_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "admin.token"
+    made = secret(str(path))
+    assert len(made) == 64
+    path.chmod(0o644)
+    assert secret(str(path)) == made
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text("short")
+    with pytest.raises(UnfitFolder, match="no secret"):
+        secret(str(path))
+    assert os.listdir(tmp_path) == ["admin.token"]
