@@ -12,7 +12,9 @@ from angelia.storage.sqlite.store import SqliteStore
 from tests.conformance.mail import NOW
 from tests.fakes.slow_store import SlowStore
 
-SMALL = Reserve(ballast_bytes=64 * 1024, log_bytes=256 * 1024, slack_bytes=64 * 1024, probe_seconds=0.02)
+# What the stores of tests keep back. SMALL: the log is folded every few units. ROOMY: it is not, within a short test.
+SMALL = Reserve(ballast_bytes=256 * 1024, log_bytes=256 * 1024, slack_bytes=64 * 1024, probe_seconds=0.02)
+ROOMY = Reserve(ballast_bytes=256 * 1024, log_bytes=8 * 1024 * 1024, slack_bytes=64 * 1024, probe_seconds=0.02)
 
 
 @pytest.fixture(params=["memory", "sqlite", "memory, slow", "sqlite, slow"])

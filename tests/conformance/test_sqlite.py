@@ -3,9 +3,12 @@
 import asyncio
 import logging
 import os
+import re
 import shutil
 import stat
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -18,7 +21,7 @@ from angelia.model.errors import Unwell
 from angelia.storage.sqlite.migrate import APPLICATION_ID, Migration, known, migrate
 from angelia.storage.sqlite.queries import HERE, SQL, parse
 from angelia.storage.sqlite.store import SqliteStore
-from tests.conformance.conftest import SMALL
+from tests.conformance.conftest import ROOMY
 from tests.conformance.mail import HOUR, NOW, PLENTY, accept, change, envelope, lease, put, seqs, settle
 from tests.fakes.disks import FaultyDisk
 
@@ -26,7 +29,7 @@ CLAUDE = Scope("claude")
 
 
 async def open_store(path: Path, **how: object) -> SqliteStore:
-    return await SqliteStore.open(path, now=NOW, reserve=SMALL, **how)  # type: ignore[arg-type]
+    return await SqliteStore.open(path, now=NOW, reserve=ROOMY, **how)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -100,16 +103,10 @@ async def test_units_that_change_nothing_cost_no_sync(path: Path, disk: FaultyDi
     await store.write(lambda tx: tx.next_seq())
     await asyncio.gather(*[store.write(lambda tx: tx.load("claude")) for _ in range(50)])
     await asyncio.gather(*[store.write(fails) for _ in range(3)], return_exceptions=True)
-    assert await store.write(lambda tx: tx.move(envelope_moved(row), row)) is False
+    assert await store.write(lambda tx: tx.move(replace(row, attempt=7), row)) is False
     await store.read(lambda view: view.message(envelope(1).id))
     assert disk.syncs == before
     await store.close()
-
-
-def envelope_moved(row: object) -> object:
-    from dataclasses import replace  # noqa: PLC0415
-
-    return replace(row, attempt=7)  # type: ignore[type-var]
 
 
 async def test_lazy_units_cost_no_sync_of_their_own(path: Path, disk: FaultyDisk) -> None:
@@ -235,17 +232,22 @@ async def test_a_counter_that_was_lost_is_found_again_from_the_rows(path: Path) 
     await again.close()
 
 
-async def test_files_are_for_their_owner_alone(path: Path) -> None:
+@pytest.fixture
+def careless(path: Path) -> Iterator[None]:
+    """A umask that hides nothing, and an empty file that was made under it."""
     umask = os.umask(0)
-    try:
-        path.parent.mkdir()
-        path.touch(mode=0o644)
-        store = await open_store(path)
-        await put(store, 1)
-        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-        await store.close()
-    finally:
-        os.umask(umask)
+    path.parent.mkdir()
+    path.touch()
+    yield
+    os.umask(umask)
+
+
+@pytest.mark.usefixtures("careless")
+async def test_files_are_for_their_owner_alone(path: Path) -> None:
+    store = await open_store(path)
+    await put(store, 1)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    await store.close()
     assert modes == {f"angelia.db{end}": 0o600 for end in ("", "-wal", "-shm", "-ballast")}
 
 
@@ -262,7 +264,7 @@ async def test_a_read_does_not_wait_for_the_writer_and_the_writer_not_for_a_read
     store = await open_store(path)
     await put(store, 1)
     in_unit, in_read = asyncio.Event(), asyncio.Event()
-    go_on = [__import__("threading").Event() for _ in range(2)]
+    go_on = [threading.Event() for _ in range(2)]
     loop = asyncio.get_running_loop()
 
     def unit(tx: Tx) -> None:
@@ -299,8 +301,8 @@ async def test_no_transaction_outlives_its_function(path: Path) -> None:
         view.message(envelope(1).id)
         raise ZeroDivisionError
 
-    reads = [store.read(fails), *[store.read(lambda view: view.waiting(CLAUDE, 9, PLENTY)) for _ in range(9)]]
-    await asyncio.gather(*reads, return_exceptions=True)
+    await asyncio.gather(*[store.read(fails) for _ in range(9)], return_exceptions=True)
+    await asyncio.gather(*[store.read(lambda view: view.waiting(CLAUDE, 9, PLENTY)) for _ in range(9)])
     other = apsw.Connection(str(path))
     assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0] == 0
     other.close()
@@ -313,9 +315,7 @@ async def test_no_transaction_outlives_its_function(path: Path) -> None:
 
 def shape(db: apsw.Connection) -> list[tuple[str, ...]]:
     rows = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name").fetchall()
-    return [
-        (*row[:3], " ".join(line.split("--")[0].strip() for line in str(row[3]).splitlines()).strip()) for row in rows
-    ]
+    return [(*map(str, row[:3]), " ".join(str(row[3]).split())) for row in rows]
 
 
 def test_the_schema_is_what_the_migrations_add_up_to(tmp_path: Path) -> None:
@@ -332,19 +332,23 @@ async def test_every_statement_can_be_prepared_and_each_is_used(path: Path) -> N
     code = "".join(file.read_text("utf-8") for file in HERE.glob("*.py"))
     for name, sql in SQL.items():
         assert f'SQL["{name}"]' in code, f"nobody uses {name}"
-        db.execute(
-            "EXPLAIN " + sql, [0] * sql.count("?") if "?1" not in sql else [0] * 9 and [0] * highest(sql)
-        ).fetchall()
+        numbers = [int(digit) for digit in re.findall(r"\?(\d)", sql)]
+        db.execute("EXPLAIN " + sql, [0] * (max(numbers) if numbers else sql.count("?"))).fetchall()
     db.close()
-
-
-def highest(sql: str) -> int:
-    return max(int(digit) for digit in "123456789" if f"?{digit}" in sql)
 
 
 def test_two_statements_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="two of the name"):
         parse("-- name: a\nSELECT 1;\n-- name: a\nSELECT 2;\n")
+
+
+def make(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+
+
+def content_of(path: Path) -> bytes:
+    return path.read_bytes()
 
 
 async def test_a_store_of_a_newer_program_is_left_alone(path: Path) -> None:
@@ -353,10 +357,10 @@ async def test_a_store_of_a_newer_program_is_left_alone(path: Path) -> None:
     db = apsw.Connection(str(path))
     db.execute(f"PRAGMA user_version = {len(known()) + 1}")
     db.close()
-    before = path.read_bytes()
+    before = content_of(path)
     with pytest.raises(Unwell, match="newer Angelia"):
         await open_store(path)
-    assert path.read_bytes() == before
+    assert content_of(path) == before
 
 
 async def test_another_programs_file_is_left_alone(path: Path) -> None:
@@ -370,11 +374,10 @@ async def test_another_programs_file_is_left_alone(path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"no database at all" * 500, b"SQLite format 3\0" + b"\xff" * 9000])
 async def test_a_file_that_is_no_database_is_left_alone(path: Path, content: bytes) -> None:
-    path.parent.mkdir()
-    path.write_bytes(content)
+    make(path, content)
     with pytest.raises(Unwell):
         await open_store(path)
-    assert path.read_bytes() == content
+    assert content_of(path) == content
 
 
 async def test_a_store_with_a_broken_page_is_not_served(path: Path) -> None:
@@ -509,9 +512,7 @@ async def test_the_newest_messages_are_looked_at_when_the_store_is_opened(
     await again.close()
 
 
-async def test_a_message_that_is_whole_is_not_set_aside_by_mistake(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_message_that_is_whole_is_not_set_aside(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     store = await open_store(path)
     await put(store, 1)

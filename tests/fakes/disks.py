@@ -1,8 +1,8 @@
 """Disks with faults, put under SQLite as a VFS: one that counts and fails its syncs, is full, or loses its power.
 
 What must stay true: without a fault set, everything reaches the real files at once, so that a store on it works as on
-any disk. What was written since a file's last sync is remembered, so that ``power_cut`` can leave behind what a disk may:
-everything synced, and any part of the rest.
+any disk. What was written since a file's last sync is remembered, so that ``power_cut`` can leave behind what a disk
+may: everything synced, and any part of the rest.
 """
 
 import os
@@ -36,7 +36,7 @@ class FaultyDisk(apsw.VFS):
         return _File(self, name, path, flags)
 
     def power_cut(self, store: Path, image: Path, survives: Callable[[], bool]) -> None:
-        """Leave in ``image`` what is on the disk when the power goes now; ``survives`` says so of each unsynced write."""
+        """Leave in ``image`` what is there when the power goes now; ``survives`` says so of each unsynced write."""
         with self.lock:
             for path in (store, store.with_name(store.name + "-wal")):
                 copy = image.with_name(path.name.replace(store.name, image.name))
@@ -77,9 +77,7 @@ class _File(apsw.VFSFile):
         with disk.lock:
             disk.syncs[self._kind] = disk.syncs.get(self._kind, 0) + 1
             if disk.fail_sync(self._kind):
-                error = apsw.IOError("the fake disk could not sync")
-                error.extendedresult = apsw.SQLITE_IOERR_FSYNC
-                raise error
+                raise apsw.IOError("the fake disk could not sync")
             super().xSync(flags)
             disk.unsynced.pop(self._path, None)
 

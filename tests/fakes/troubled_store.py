@@ -83,7 +83,6 @@ class TroubledStore:
     def kept_last(self, then: Callable[[], object]) -> None:
         """Call ``then`` when everything that is kept so far has reached the loop, before anybody can act on it."""
 
-
         def answer() -> None:
             then()
 

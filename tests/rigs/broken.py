@@ -34,7 +34,8 @@ FAULTS: dict[str, Fault] = {
             (
                 '            desk.control("COMMIT")\n            self._seqs.saved()',
                 # Not for a unit that comes alone: the hub's own self-test would find out, and it would not start.
-                '            early = len(units) > 1 and (self._tell(self._finish, units), __import__("time").sleep(0.02))\n'
+                '            sleep = __import__("time").sleep\n'
+                "            early = len(units) > 1 and (self._tell(self._finish, units), sleep(0.02))\n"
                 '            desk.control("COMMIT")\n            self._seqs.saved()\n'
                 "            early or self._tell(self._finish, units)",
             ),

@@ -93,6 +93,8 @@ async def _play(hub: Hub, plan: Plan) -> Scene:
         await _conclude(scene, plan.drain_seconds)
         scene.over.set()
     await _look(scene)
+    if not hub.is_ready():
+        scene.fault("the hub says that it is not well")
     return scene
 
 
@@ -124,8 +126,9 @@ async def _kill(scene: Scene, plan: Plan) -> None:
 
 
 async def _ready(hub: Hub) -> None:
+    """Wait until it answers; whether it is well is asked at the end."""
     ends = time.monotonic() + READY_SECONDS
-    while not await asyncio.to_thread(hub.is_ready):
+    while not await asyncio.to_thread(hub.is_ready, well=False):
         assert hub.process is not None
         assert hub.process.poll() is None, f"it ended with {hub.process.returncode}:\n{hub.output()}"
         assert time.monotonic() < ends, f"not ready within {READY_SECONDS} s:\n{hub.output()}"

@@ -44,6 +44,10 @@ class Asks:
     def __len__(self) -> int:
         return len(self._open)
 
+    def answers(self) -> list[Parcel]:
+        """What is leased to waiters now."""
+        return [waiter.answer for waiter in self._open.values() if waiter.answer is not None]
+
     def find(self, message_id: str, asker: str) -> Waiter | None:
         """The asker's waiter for this question, to go on with."""
         return self._open.get((message_id, asker))

@@ -16,7 +16,7 @@ from angelia.bus.place import push
 from angelia.bus.ports import Parcel, Scope, Tx, View
 from angelia.bus.streams import Connection, Stream
 from angelia.model.delivery import Delivery, Event, Hand, State
-from angelia.model.errors import RateLimited
+from angelia.model.errors import BadRequest, RateLimited
 
 STREAM_HANDS = (Hand.AUTO, Hand.MANUAL)
 PAGE = 100
@@ -70,17 +70,35 @@ def check_room(bus: Bus, mailbox: str) -> None:
         raise RateLimited(f"{limits.streams_per_agent} streams are open for it.", limit=limits.streams_per_agent)
 
 
+def check_window(bus: Bus, hand: Hand, window: int | None) -> int:
+    """How many deliveries a stream may hold: what is asked for, or the limit; ``BadRequest`` beyond it."""
+    most = bus.limits.manual_window_deliveries if hand is Hand.MANUAL else bus.limits.stream_window_deliveries
+    if window is not None and not 1 <= window <= most:
+        raise BadRequest(f"window is {window}; it lies between 1 and {most}.")
+    return window or most
+
+
 async def attach(
-    bus: Bus, name: str, hand: Hand, connection: Connection, last_event_id: str | None, *, observer: bool = False
+    bus: Bus,
+    name: str,
+    hand: Hand,
+    connection: Connection,
+    last_event_id: str | None,
+    *,
+    observer: bool = False,
+    window: int | None = None,
 ) -> Stream:
-    """Open a stream for ``name``; an agent's own one takes over from an older one. Call ``detach`` whatever happens."""
-    manual = hand is Hand.MANUAL
+    """Open a stream for ``name``; an agent's own one takes over from an older one. Call ``detach`` whatever happens.
+
+    ``window``: how many deliveries a manual stream's reader wants at a time, at most the limit; one that works on them
+    one by one takes 1, so that its end costs no attempt of those that it has not begun.
+    """
     stream = Stream(
         mailbox=name.lower(),
         name=name,
         hand=hand,
         connection=connection,
-        window=bus.limits.manual_window_deliveries if manual else bus.limits.stream_window_deliveries,
+        window=check_window(bus, hand, window),
         window_bytes=bus.limits.stream_window_bytes,
         opened_at=bus.clock.now(),
         observer=observer,

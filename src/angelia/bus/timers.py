@@ -41,7 +41,7 @@ class Timers:
             remind = heapq.heappop(self._heap)[2]
             try:
                 remind()
-            except Exception:  # noqa: BLE001 - everything else that ends by time would wait for ever
+            except Exception:
                 log.exception("a reminder failed")
 
     def poke(self) -> None:

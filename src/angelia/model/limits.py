@@ -18,55 +18,55 @@ class Limits:
 
     # Sizes
     text_bytes: int = MIB  # a model's whole context is smaller than this
-    body_bytes: int = MIB
+    body_bytes: int = MIB  # as much as a text
     body_depth: int = 32  # deeper JSON is an attack on parsers, not data
     request_bytes: int = 2 * MIB  # one text and one body
-    batch_bytes: int = 8 * MIB
-    batch_messages: int = 1000
+    batch_bytes: int = 8 * MIB  # four of the largest requests; a batch is for many small ones
+    batch_messages: int = 1000  # as many as one sender may have waiting in a mailbox
     reply_bytes: int = 5 * MIB  # a turn's answer is kept whole; beyond this it failed
-    mailbox_deliveries: int = 10_000
-    mailbox_bytes: int = 64 * MIB
+    mailbox_deliveries: int = 10_000  # days of busy mail; beyond it the reader is gone, and its senders should know
+    mailbox_bytes: int = 64 * MIB  # 64 of the largest texts
     mailbox_deliveries_per_sender: int = 1_000  # one flooding sender cannot lock the others out
-    claim_deliveries: int = 100
+    claim_deliveries: int = 100  # more than a reader works off within one lease
     claim_bytes: int = 8 * MIB  # what one answer may weigh in memory; one larger message still goes alone
-    open_names: int = 10_000
+    open_names: int = 10_000  # each is held in memory; a loop that makes up names must end
     streams_per_agent: int = 64  # observers and the own one together
-    streams: int = 12_000
+    streams: int = 12_000  # each takes a file, and a process gets some 16,000
 
     # Streams
     stream_window_deliveries: int = 64  # handed over and not yet written: bounds a slow reader's memory
-    stream_window_bytes: int = MIB
-    manual_window_deliveries: int = 16
+    stream_window_bytes: int = MIB  # one of the largest texts
+    manual_window_deliveries: int = 16  # keeps a reader busy while its acks are on their way
     stream_stall_seconds: float = 10  # no byte taken for this long: cut, to resume later
-    replay_deliveries: int = 10_000
-    replay_seconds: int = 7 * DAY
-    retry_milliseconds: int = 2_000
+    replay_deliveries: int = 10_000  # as many as a mailbox holds
+    replay_seconds: int = 7 * DAY  # a laptop that was shut for a week
+    retry_milliseconds: int = 2_000  # soon enough for people, and no tight loop
 
     # Times
-    ttl_seconds: int = 7 * DAY
-    ttl_min_seconds: int = 1
-    ttl_max_seconds: int = 30 * DAY
+    ttl_seconds: int = 7 * DAY  # a question of last week is rarely worth an answer
+    ttl_min_seconds: int = 1  # less than a wake-up and a commit would take on a busy machine
+    ttl_max_seconds: int = 30 * DAY  # as long as settled mail is kept
     returned_grace_seconds: int = 900  # what came back after its time to live still gets this long, as Hermes has it
-    lease_seconds: float = 60
-    lease_min_seconds: float = 1
-    lease_max_seconds: float = 30 * MINUTE
+    lease_seconds: float = 60  # a reader that lives renews in time; a dead one's mail waits no longer
+    lease_min_seconds: float = 1  # below this a lease would end on its way to the reader
+    lease_max_seconds: float = 30 * MINUTE  # a long piece of work without renewals
     lease_total_seconds: float = 2 * HOUR  # a wedged worker that renews for ever is not a worker
-    wait_seconds: float = 60
-    nack_max_seconds: float = HOUR
+    wait_seconds: float = 60  # no longer than what stands in between keeps a silent connection
+    nack_max_seconds: float = HOUR  # beyond this it is a schedule, which is the reader's own
     auto_ack_seconds: float = 0.25  # an auto hand's ack rides in the next commit, at the latest after this
     ask_grace_seconds: float = 5  # after a 202 the reply is kept back for the caller's next request
     presence_gap_seconds: float = 30  # a shorter break is a reconnect, not news
-    presence_ttl_seconds: int = HOUR
-    self_test_seconds: float = 5
-    settled_keep_seconds: int = 30 * DAY
-    open_name_idle_seconds: int = 30 * DAY
+    presence_ttl_seconds: int = HOUR  # after an hour it is no news that somebody came
+    self_test_seconds: float = 5  # what is asked each second costs a commit only now and then
+    settled_keep_seconds: int = 30 * DAY  # for receipts, and for retries of whoever was away
+    open_name_idle_seconds: int = 30 * DAY  # as long as its mail is kept
 
     # Attempts and loops
-    reader_attempts: int = 10
-    turn_attempts: int = 2
-    chain_depth: int = 64
-    chain_per_hour: int = 64
-    hops: int = 8
+    reader_attempts: int = 10  # with the pauses between them some minutes of trying
+    turn_attempts: int = 2  # once more when its outcome is unknown; a third would do harm thrice
+    chain_depth: int = 64  # a long talk; a loop of agents is there within the hour
+    chain_per_hour: int = 64  # a message a minute is a talk, more is a loop
+    hops: int = 8  # more hubs in a row than anybody has
 
     @property
     def idempotency_seconds(self) -> int:

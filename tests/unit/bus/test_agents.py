@@ -1,4 +1,4 @@
-"""Names and their tokens: keying keeps the mail, rotation overlaps, revoking is at once, and idle names are forgotten."""
+"""Names and their tokens: keying keeps the mail, rotation overlaps, revoking is at once, idle names are forgotten."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ def proves(hub: SmallHub, secret: str) -> str | None:
     return hub.bus.directory.token_agent(digest_of(secret), hub.clock.now())
 
 
-# --------------------------------------------------------------------------------------------------------------- keying
+# ------------------------------------------------------------------------------------------------------------- keying
 
 
 async def test_keying_a_name_keeps_its_mail(hub: SmallHub) -> None:
@@ -120,9 +120,7 @@ async def test_an_unknown_token_cannot_be_revoked(hub: SmallHub) -> None:
 
 
 @pytest.mark.parametrize(("caller", "error"), [(Caller(Rank.AGENT, "bob"), NotAllowed), (LINK, BadRequest)])
-async def test_nobody_touches_the_name_of_another(
-    hub: SmallHub, caller: Caller, error: type[AngeliaError]
-) -> None:
+async def test_nobody_touches_the_name_of_another(hub: SmallHub, caller: Caller, error: type[AngeliaError]) -> None:
     _, token = await make_token(hub.bus, ADMIN, "ann")
     with pytest.raises(error):
         await make_token(hub.bus, caller, "ann")
@@ -141,7 +139,7 @@ async def test_a_name_that_nobody_can_have_is_neither_put_nor_keyed(hub: SmallHu
         await put_agent(hub.bus, ADMIN, name, None, None)
 
 
-# -------------------------------------------------------------------------------------------------------------- editing
+# ------------------------------------------------------------------------------------------------------------ editing
 
 
 async def test_what_is_not_said_stays_as_it_was(hub: SmallHub) -> None:
@@ -158,14 +156,12 @@ async def test_putting_a_name_makes_it_known_and_a_member(hub: SmallHub) -> None
 
 
 @pytest.mark.parametrize(("title", "description"), [("x" * 121, None), (None, "x" * 2001)])
-async def test_titles_and_descriptions_are_bounded(
-    hub: SmallHub, title: str | None, description: str | None
-) -> None:
+async def test_titles_and_descriptions_are_bounded(hub: SmallHub, title: str | None, description: str | None) -> None:
     with pytest.raises(TooLarge):
         await put_agent(hub.bus, ADMIN, "ann", title, description)
 
 
-# ----------------------------------------------------------------------------------------------------------- forgetting
+# --------------------------------------------------------------------------------------------------------- forgetting
 
 
 async def test_a_name_that_is_removed_is_unknown_and_its_mail_waits(hub: SmallHub) -> None:
@@ -212,7 +208,7 @@ async def test_a_name_that_comes_back_while_it_is_forgotten_stays(hub: SmallHub)
     assert hub.bus.directory.find("bob") is None
 
 
-# --------------------------------------------------------------------------------------------------------------- roster
+# ------------------------------------------------------------------------------------------------------------- roster
 
 
 async def test_the_roster_says_how_everyone_stands(hub: SmallHub) -> None:

@@ -1,12 +1,13 @@
 """Blocking questions: the answer goes to who waits, is settled when it was written, and is never lost in between."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
 from angelia.bus.ask import Answer, ask, finished
-from angelia.bus.cancel import cancel
 from angelia.bus.caller import OPEN
+from angelia.bus.cancel import cancel
 from angelia.bus.core import close_bus
 from angelia.bus.ports import Parcel
 from angelia.bus.publish import Accepted, Draft
@@ -38,7 +39,7 @@ async def asked_and_answered(hub: SmallHub, **more: str) -> Answer:
     return asking.result()
 
 
-# ----------------------------------------------------------------------------------------------------------- the answer
+# --------------------------------------------------------------------------------------------------------- the answer
 
 
 async def test_an_ask_is_a_request_and_brings_its_reply(hub: SmallHub) -> None:
@@ -114,7 +115,7 @@ async def test_of_many_that_were_asked_the_first_answers(hub: SmallHub) -> None:
     assert texts(await hub.take("bob")) == ["me too"]
 
 
-# ---------------------------------------------------------------------------------------------- an answer that is late
+# --------------------------------------------------------------------------------------------- an answer that is late
 
 
 async def test_without_an_answer_it_says_where_the_question_stands(hub: SmallHub) -> None:
@@ -237,7 +238,7 @@ async def test_a_repeat_by_its_key_gets_the_answer_of_the_first(hub: SmallHub) -
     assert len(hub.bus.asks) == 0
 
 
-# -------------------------------------------------------------------------------------------------------------- failure
+# ------------------------------------------------------------------------------------------------------------ failure
 
 
 async def test_a_question_that_fails_ends_the_wait_with_the_reason(hub: SmallHub) -> None:
@@ -310,7 +311,7 @@ async def test_of_many_that_were_asked_one_failure_does_not_end_the_wait(hub: Sm
     assert texts(await hub.take("bob")) != ["here"]
 
 
-# -------------------------------------------------------------------------------------------- going away, and refusals
+# ------------------------------------------------------------------------------------------- going away, and refusals
 
 
 @pytest.mark.parametrize("moment", ["storing", "waiting", "answered"])
@@ -408,7 +409,7 @@ async def test_a_hub_that_stops_ends_the_wait_and_takes_no_question(hub: SmallHu
         await ask(hub.bus, question(), 1)
 
 
-# -------------------------------------------------------------------------------------------------------------- circles
+# ------------------------------------------------------------------------------------------------------------ circles
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 5])
@@ -416,10 +417,7 @@ async def test_a_circle_is_refused_to_the_one_that_would_close_it(length: int) -
     names = ["a1", "b2", "c3", "d4", "e5"][:length]
     hub = await SmallHub.open(known=names)
     async with asyncio.TaskGroup() as tasks:
-        waiting = [
-            tasks.create_task(ask(hub.bus, question(one, other), 30))
-            for one, other in zip(names[:-1], names[1:], strict=True)
-        ]
+        waiting = [tasks.create_task(ask(hub.bus, question(one, other), 30)) for one, other in pairwise(names)]
         await settle()
         before = len(await hub.mailbox(names[0]))
         with pytest.raises(AskCycle) as refused:

@@ -1,5 +1,7 @@
 """Withdrawing a message, and what a person does with dead and held ones."""
 
+from typing import Any
+
 import pytest
 
 from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
@@ -20,7 +22,7 @@ async def dead_letter(hub: SmallHub, text: str = "dead") -> str:
     return sent.envelope.id
 
 
-async def held_mail(hub: SmallHub, text: str = "held", **more: object) -> str:
+async def held_mail(hub: SmallHub, text: str = "held", **more: Any) -> str:
     root = await hub.send("cat", "bob")
     return (await hub.send(text=text, thread=root.envelope.id, **more)).envelope.id
 

@@ -21,7 +21,7 @@ from tests.fakes.troubled_store import TroubledStore
 ANN = Caller(Rank.AGENT, "Ann")
 BOB = Caller(Rank.AGENT, "bob")
 
-# --------------------------------------------------------------------------------------------------------------- taking
+# ------------------------------------------------------------------------------------------------------------- taking
 
 
 async def test_a_claim_leases_in_order_and_says_how_much_waits(hub: SmallHub) -> None:
@@ -118,7 +118,7 @@ async def test_what_came_back_after_its_time_expires_after_the_grace(hub: SmallH
     assert await hub.state(sent) is State.FAILED
 
 
-# -------------------------------------------------------------------------------------------------------------- waiting
+# ------------------------------------------------------------------------------------------------------------ waiting
 
 
 async def test_a_claim_that_waits_gets_what_arrives(hub: SmallHub) -> None:
@@ -151,9 +151,7 @@ async def test_mail_that_commits_while_a_claim_looks_is_not_missed(store: Troubl
 
 async def test_one_message_wakes_many_and_goes_to_one(hub: SmallHub) -> None:
     async with asyncio.TaskGroup() as tasks:
-        waiting = [
-            tasks.create_task(claim(hub.bus, Scope("ann"), reader="ann", wait_seconds=30)) for _ in range(5)
-        ]
+        waiting = [tasks.create_task(claim(hub.bus, Scope("ann"), reader="ann", wait_seconds=30)) for _ in range(5)]
         await settle()
         await hub.send()
         await hub.clock.advance(31)
@@ -170,7 +168,7 @@ async def test_a_claim_that_waits_ends_when_the_hub_stops(hub: SmallHub) -> None
         await hub.take()
 
 
-# ------------------------------------------------------------------------------------------------ going away meanwhile
+# ----------------------------------------------------------------------------------------------- going away meanwhile
 
 
 @pytest.mark.parametrize("hand", [Hand.CLAIM, Hand.POLL])
@@ -201,9 +199,7 @@ async def test_whoever_goes_away_before_it_was_handed_anything_gives_it_back(
 async def test_a_claimer_that_is_marked_gone_is_handed_nothing(hub: SmallHub) -> None:
     claimer = Claimer()
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(
-            claim(hub.bus, Scope("ann"), reader="ann", wait_seconds=30, claimer=claimer)
-        )
+        waiting = tasks.create_task(claim(hub.bus, Scope("ann"), reader="ann", wait_seconds=30, claimer=claimer))
         await settle()
         claimer.gone = True
         sent = await hub.send()
@@ -237,7 +233,7 @@ async def test_releasing_nothing_costs_nothing(store: TroubledStore, troubled: S
     assert store.commits == before
 
 
-# --------------------------------------------------------------------------------------------------------------- leases
+# ------------------------------------------------------------------------------------------------------------- leases
 
 
 async def test_a_lease_that_runs_out_returns_at_once_and_counts(hub: SmallHub) -> None:
@@ -337,7 +333,7 @@ async def test_a_lapse_is_tried_again_when_the_disk_was_full(store: TroubledStor
     assert (await troubled.row(sent)).used == 1
 
 
-# ----------------------------------------------------------------------------------------------------------------- acks
+# --------------------------------------------------------------------------------------------------------------- acks
 
 
 async def test_an_ack_settles_once_and_a_second_one_says_so(hub: SmallHub) -> None:
@@ -422,7 +418,9 @@ async def test_an_old_ack_of_a_dead_letter_is_refused_and_good_again_once_it_was
     assert (await hub.ack(held)).late
 
 
-@pytest.mark.parametrize("token", ["", "x", "1-1", "1-1-00", "1-1-" + "0" * 24, "1-1-1-1", "a-b-c", "²-1-x", "\ud800-1-x"])
+@pytest.mark.parametrize(
+    "token", ["", "x", "1-1", "1-1-00", "1-1-" + "0" * 24, "1-1-1-1", "a-b-c", "²-1-x", "\ud800-1-x"]
+)
 async def test_a_token_that_was_made_up_is_no_lease(hub: SmallHub, token: str) -> None:
     await hub.send()
     await hub.take()
@@ -440,7 +438,7 @@ async def test_acks_settle_nothing_beside_their_own(hub: SmallHub) -> None:
     ]  # fmt: skip
 
 
-# --------------------------------------------------------------------------------------------------------------- nacks
+# -------------------------------------------------------------------------------------------------------------- nacks
 
 
 async def test_nacks_back_off_one_two_four_up_to_sixty_seconds() -> None:
@@ -516,7 +514,7 @@ async def test_what_is_put_off_may_be_overtaken_and_what_is_due_may_not(hub: Sma
     assert texts(await hub.take()) == ["2", "3"]
 
 
-# ----------------------------------------------------------------------------------------------------- settling written
+# --------------------------------------------------------------------------------------------------- settling written
 
 
 class Holder:
@@ -572,7 +570,7 @@ async def test_a_full_disk_does_not_lose_a_written_ack(store: TroubledStore, tro
     assert await troubled.state(sent) is State.DELIVERED
 
 
-# ------------------------------------------------------------------------------------------------------------ whose it is
+# -------------------------------------------------------------------------------------------------------- whose it is
 
 
 async def test_another_agents_lease_is_not_found(hub: SmallHub) -> None:

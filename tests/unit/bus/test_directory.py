@@ -104,7 +104,7 @@ async def test_when_a_name_was_seen_is_written_once_an_hour_at_most(hub: SmallHu
     assert await stored(hub, "bob") == replace(first, seen_at=hub.clock.now())
 
 
-# ------------------------------------------------------------------------------------- units of one commit, and failures
+# ---------------------------------------------------------------------------------- units of one commit, and failures
 
 
 async def test_units_of_one_commit_do_not_undo_one_another(hub: SmallHub) -> None:
@@ -151,7 +151,7 @@ async def test_what_was_forgotten_is_unknown_and_its_tokens_prove_nothing(hub: S
     await in_step(hub)
 
 
-# -------------------------------------------------------------------------------------------------------------- tokens
+# ------------------------------------------------------------------------------------------------------------- tokens
 
 
 async def test_a_token_proves_its_agent_until_it_ends(hub: SmallHub) -> None:

@@ -35,7 +35,9 @@ def test_no_text_that_was_made_up_is_a_token(text: str) -> None:
         read_token(SECRET, text)
 
 
-@pytest.mark.parametrize("change", [("7-1-", "7-2-"), ("7-1-", "8-1-"), ("7-1-", "07-1-"), ("7-1-", " 7-1-"), ("7-1-", "7-+1-")])
+@pytest.mark.parametrize(
+    "change", [("7-1-", "7-2-"), ("7-1-", "8-1-"), ("7-1-", "07-1-"), ("7-1-", " 7-1-"), ("7-1-", "7-+1-")]
+)
 def test_a_token_that_was_changed_is_none(change: tuple[str, str]) -> None:
     with pytest.raises(UnknownMessage):
         read_token(SECRET, token_for(SECRET, 7, 1).replace(*change))

@@ -46,7 +46,7 @@ async def test_a_row_moves_along_the_table_and_nowhere_else(hub: SmallHub, state
     assert (row.state, row.attempt, row.used, row.deferred) == (target, 3, 2, False)
 
 
-@pytest.mark.parametrize(("arrow", "target"), TABLE.items(), ids=lambda value: str(value))
+@pytest.mark.parametrize(("arrow", "target"), list(TABLE.items()), ids=str)
 async def test_each_arrow_stamps_the_state_that_it_enters(
     hub: SmallHub, arrow: tuple[State, Event], target: State
 ) -> None:

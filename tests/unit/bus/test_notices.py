@@ -2,8 +2,8 @@
 
 import pytest
 
-from angelia.bus.cancel import cancel, drop, requeue
 from angelia.bus.caller import ADMIN, OPEN
+from angelia.bus.cancel import cancel, drop, requeue
 from angelia.model.delivery import State
 from angelia.model.envelope import Intent, Kind
 from angelia.model.limits import Limits

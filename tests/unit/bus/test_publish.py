@@ -40,7 +40,7 @@ async def everything(hub: SmallHub) -> list[object]:
     return [rows, await hub.bus.store.read(lambda view: (view.agents(), view.tokens()))]
 
 
-# ---------------------------------------------------------------------------------------------------------- acceptance
+# --------------------------------------------------------------------------------------------------------- acceptance
 
 
 async def test_an_accepted_message_is_stored_as_it_was_sent(hub: SmallHub) -> None:
@@ -92,7 +92,7 @@ async def test_many_of_one_caller_share_the_queue_and_keep_their_order(hub: Smal
     assert texts(await hub.take()) == [str(n) for n in range(20)]
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------------------------- refusals
 
 REFUSED: list[tuple[type[CallerError], Mapping[str, Any]]] = [
     (BadRequest, {"text": None}),
@@ -177,7 +177,7 @@ async def test_a_full_disk_leaves_the_bus_as_it_was(store: TroubledStore, troubl
     assert await store.read(lambda view: view.contacts("dora", 9)) == ["ann"]
 
 
-# -------------------------------------------------------------------------------------------------------------- repeats
+# ------------------------------------------------------------------------------------------------------------ repeats
 
 
 @pytest.mark.parametrize("by", [{"id": ID}, {"key": "a key"}])
@@ -258,7 +258,7 @@ async def test_a_repeated_answer_is_one_answer(hub: SmallHub) -> None:
     assert len(await hub.mailbox("bob")) == 1
 
 
-# --------------------------------------------------------------------------------------------------------------- bounds
+# ------------------------------------------------------------------------------------------------------------- bounds
 
 
 async def test_a_full_mailbox_takes_no_more_until_there_is_room() -> None:
@@ -330,7 +330,7 @@ async def test_mail_to_everyone_is_refused_where_there_is_nobody_else(hub: Small
         await hub.send(to="*")
 
 
-# -------------------------------------------------------------------------------------------------------- conversations
+# ------------------------------------------------------------------------------------------------------ conversations
 
 
 async def test_an_answer_settles_its_message_in_one_step(hub: SmallHub) -> None:
@@ -452,7 +452,7 @@ async def test_a_person_starts_a_chain_anew(hub: SmallHub) -> None:
     )  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------------------------- loops
+# -------------------------------------------------------------------------------------------------------------- loops
 
 
 async def ping_pong(hub: SmallHub, rounds: int) -> list[State]:

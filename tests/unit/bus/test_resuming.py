@@ -1,4 +1,4 @@
-"""Resuming a stream: what is shown again, what is settled, what an id that is no use is told, and that seq only rises."""
+"""Resuming a stream: what is shown again, what is settled, what a useless id is told, and that seq only rises."""
 
 import asyncio
 
@@ -237,7 +237,7 @@ async def test_a_resume_by_another_kind_of_stream_settles_by_what_had_it(hub: Sm
     assert await hub.state(sent) is State.DELIVERED
 
 
-# ------------------------------------------------------------------------------------------------- what is handed over
+# ------------------------------------------------------------------------------------------------ what is handed over
 
 
 async def test_what_is_handed_over_after_a_later_one_takes_a_new_seq(hub: SmallHub) -> None:

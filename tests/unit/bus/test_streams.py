@@ -26,7 +26,7 @@ async def reserved(one: Stream, *sizes: int) -> None:
     await MemoryStore().write(unit)
 
 
-# ------------------------------------------------------------------------------------------------------------ the window
+# --------------------------------------------------------------------------------------------------------- the window
 
 
 async def test_the_window_counts_what_was_leased_and_is_not_free_again() -> None:
@@ -64,7 +64,7 @@ async def test_what_was_not_stored_takes_no_room() -> None:
     assert one.room() == 3
 
 
-# ----------------------------------------------------------------------------------------------------------- the socket
+# --------------------------------------------------------------------------------------------------------- the socket
 
 
 def test_bytes_that_have_not_left_are_undecided() -> None:
@@ -93,7 +93,7 @@ def test_a_connection_that_is_lost_while_it_is_asked_counts_for_nothing() -> Non
     assert one.settled(100) is False
 
 
-# --------------------------------------------------------------------------------------------------------------- ending
+# ------------------------------------------------------------------------------------------------------------- ending
 
 
 def test_the_first_reason_to_end_stays_but_a_break_beats_all() -> None:
@@ -136,7 +136,7 @@ async def test_waking_a_cancelled_door_does_no_harm() -> None:
     one.wake()
 
 
-# ----------------------------------------------------------------------------------------------------------- letting go
+# --------------------------------------------------------------------------------------------------------- letting go
 
 
 async def parcel(hub: SmallHub, attempt: int = 1) -> Parcel:
@@ -166,7 +166,7 @@ async def test_what_is_not_written_yet_is_taken_out_of_the_buffer(hub: SmallHub,
     assert (list(one.buffer), one.room()) == ([], room)  # a manual lease frees its place by itself
 
 
-# ---------------------------------------------------------------------------------------------------------- all streams
+# -------------------------------------------------------------------------------------------------------- all streams
 
 
 def test_streams_are_counted_and_found_by_mailbox() -> None:

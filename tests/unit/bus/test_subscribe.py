@@ -1,11 +1,11 @@
-"""Streams: the live hand-over, the window, settling, ending, taking over, looking on. Resuming is in test_resuming.py."""
+"""Streams: the live hand-over, the window, settling, ending, taking over, looking on. (test_resuming.py: resuming.)"""
 
 import asyncio
 
 import pytest
 
-from angelia.bus.cancel import cancel
 from angelia.bus.caller import OPEN
+from angelia.bus.cancel import cancel
 from angelia.bus.claim import claim
 from angelia.bus.core import close_bus
 from angelia.bus.ports import Scope
@@ -18,7 +18,7 @@ from tests.fakes.clock import settle
 from tests.fakes.small_hub import Reader, SmallHub, Socket, seqs, texts
 from tests.fakes.troubled_store import TroubledStore
 
-# ---------------------------------------------------------------------------------------------------- the live hand-over
+# ------------------------------------------------------------------------------------------------- the live hand-over
 
 
 async def test_a_live_stream_is_handed_mail_by_the_accepting_commit(hub: SmallHub) -> None:
@@ -431,7 +431,9 @@ async def test_the_end_of_a_superseded_stream_takes_nothing_from_the_new_one(hub
     assert hub.bus.streams.own("ann") is new.stream
 
 
-async def test_the_old_stream_hands_out_nothing_once_it_was_taken_over(store: TroubledStore, troubled: SmallHub) -> None:
+async def test_the_old_stream_hands_out_nothing_once_it_was_taken_over(
+    store: TroubledStore, troubled: SmallHub
+) -> None:
     old = await troubled.listen()
     await troubled.send(text="1")
     store.late = True
@@ -577,7 +579,7 @@ async def test_a_stream_that_opens_as_the_hub_stops_says_goodbye(store: Troubled
     assert await opening.result().items() == [End("bye")]
 
 
-# ----------------------------------------------------------------------------------------------------- what is written
+# ---------------------------------------------------------------------------------------------------- what is written
 
 
 async def _next(reader: Reader) -> list[Item]:

@@ -194,7 +194,7 @@ async def test_a_stream_that_was_written_to_is_not_quiet(hub: SmallHub) -> None:
         assert not reader.stream.keepalive_due
 
 
-# -------------------------------------------------------------------------------------------------- readers that stall
+# ------------------------------------------------------------------------------------------------- readers that stall
 
 
 async def stalled(hub: SmallHub, reader: Reader, seconds: float) -> bool:

@@ -219,11 +219,11 @@ def timed_read(chunks: Iterable[bytes]) -> list[sse.Event]:
         (sse.event(b"a", id=""), b"id: \ndata: a\n\n"),
         (sse.event(b"a\r\nb\rc\nd"), b"data: a\ndata: b\ndata: c\ndata: d\n\n"),
         (sse.event(b"\n\r"), b"data: \ndata: \ndata: \n\n"),
-        (sse.comment("keep"), b": keep\n\n"),
-        (sse.comment("a\r\nb\rc\n"), b": a\n: b\n: c\n: \n\n"),
-        (sse.retry(0), b"retry: 0\n\n"),
-        (sse.connected(2000), b": connected\nretry: 2000\n\n"),
-        (sse.KEEPALIVE, b": keepalive\n\n"),
+        (sse.comment("keep"), b": keep\n"),
+        (sse.comment("a\r\nb\rc\n"), b": a\n: b\n: c\n: \n"),
+        (sse.retry(0), b"retry: 0\n"),
+        (sse.connected(2000), b": connected\nretry: 2000\n"),
+        (sse.KEEPALIVE, b": keepalive\n"),
     ],
 )
 def test_the_bytes_on_the_wire(encoded: bytes, expected: bytes) -> None:

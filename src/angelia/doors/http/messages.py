@@ -176,7 +176,10 @@ def _receipt_out(bus: Bus, found: Receipt) -> native.ReceiptOut:
     ]
     return native.ReceiptOut(
         message=native.message_out(found.envelope),
-        deliveries=[native.delivery_out(d, until=held_until(bus, d), expected=expected(bus, d, intent)) for d in found.deliveries],
+        deliveries=[
+            native.delivery_out(d, until=held_until(bus, d), expected=expected(bus, d, intent))
+            for d in found.deliveries
+        ],
         reply=native.message_out(found.reply) if found.reply else None,
         failure=_failure(reasons[0]) if reasons and found.reply is None and found.final else None,
     )

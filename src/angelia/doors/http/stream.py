@@ -11,7 +11,19 @@ from collections.abc import Callable, Sequence
 from angelia.bus.caller import may
 from angelia.bus.core import Bus
 from angelia.bus.streams import Stream
-from angelia.bus.subscribe import End, Item, KeepAlive, Mail, Reset, Transient, attach, detach, next_items, wrote
+from angelia.bus.subscribe import (
+    End,
+    Item,
+    KeepAlive,
+    Mail,
+    Reset,
+    Transient,
+    attach,
+    check_window,
+    detach,
+    next_items,
+    wrote,
+)
 from angelia.doors.http.call import Call
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.mailbox import reader_of, taken_out
@@ -54,18 +66,22 @@ async def stream(call: Call, bus: Bus, hub: Hub) -> None:
     def frame(mail: Mail) -> bytes:
         return encode(taken_out(bus, mail.parcel, again=mail.again, leased=manual))
 
-    await _serve(call, bus, name, Hand.MANUAL if manual else Hand.AUTO, frame, observer=observer)
+    window = call.number("window", int, bus.limits.manual_window_deliveries) if manual else None
+    await _serve(call, bus, name, Hand.MANUAL if manual else Hand.AUTO, frame, observer=observer, window=window)
 
 
-async def _serve(call: Call, bus: Bus, name: str, hand: Hand, encoder: Encoder, *, observer: bool) -> None:
+async def _serve(
+    call: Call, bus: Bus, name: str, hand: Hand, encoder: Encoder, *, observer: bool, window: int | None = None
+) -> None:
     last_id = call.header(b"last-event-id")
     if last_id is None:
         last_id = call.query("last_event_id")
+    check_window(bus, hand, window)
     await call.begin(HEADERS)
     opened: Stream | None = None
     try:
         try:
-            opened = await attach(bus, name, hand, call.connection, last_id, observer=observer)
+            opened = await attach(bus, name, hand, call.connection, last_id, observer=observer, window=window)
         except (Stopping, RateLimited) as error:
             await call.write(_turned_away(error), more=False)
             return

@@ -1,8 +1,8 @@
 """When the write-ahead log goes back into the main file, so that it stays short and nobody waits for it.
 
 What must stay true: only the writer's thread checkpoints, between two groups. The log is reset by being written over
-from its start, which takes that no reader still looks at it: so where one holds an old picture while the log grows, the
-picture is taken back (the read is then run again). Only a reader in another process can make the log grow further.
+from its start, which takes that no reader still looks at it: so where one holds an old picture and the log has no room
+left, the picture is taken back (the read is then run again). Only another program that reads can make the log grow.
 """
 
 import logging
@@ -16,8 +16,7 @@ PAGE_BYTES = 4096 + 24  # one page and its header, in the log
 IDLE_SECONDS = 0.2  # no unit for so long: work that would otherwise fall into a busy moment is done now
 IDLE_BYTES = 4 * 1024 * 1024
 BUSY_BYTES = 16 * 1024 * 1024  # 4 to 8 ms of work, once in some 600 commits of one small message each
-AGAIN_BYTES = 8 * 1024 * 1024  # a reader was in the way: how much further the log grows until the next try
-REVOKE_BYTES = 64 * 1024 * 1024
+AGAIN_BYTES = 4 * 1024 * 1024  # a reader was in the way: how much further the log grows until the next try
 _log = logging.getLogger(__name__)
 
 
@@ -32,25 +31,39 @@ class Checkpoints:
         self._warned = False
         desk.db.set_wal_hook(self._committed)
 
-    def after_commit(self) -> None:
-        """Keep the log below its bound."""
-        if self.used >= self._next:
-            self._run()
-
     @property
     def used(self) -> int:
-        """Bytes of the log that are in use."""
-        return self._pages * PAGE_BYTES
+        """Bytes of the log that the next commit may not write over."""
+        return 0 if self._folded else self._pages * PAGE_BYTES
 
     @property
     def pending(self) -> bool:
         """True where an idle moment would be used."""
-        return not self._folded and self.used >= IDLE_BYTES
+        return self.used >= IDLE_BYTES
+
+    def after_commit(self) -> None:
+        """Keep the log short, as far as readers let it."""
+        if self.used >= self._next:
+            self._fold()
 
     def when_idle(self) -> None:
         """Nothing is waiting: tidy up early."""
         if self.pending:
-            self._run()
+            self._fold()
+
+    def now(self) -> None:
+        """The log may not grow any more: no reader of this program may stand in the way."""
+        self._revoke()
+        self._fold()
+        if not self._folded and not self._warned:
+            self._warned = True
+            _log.warning("another program reads the store and keeps its log (%d MB) from being reset", self.used >> 20)
+
+    def _fold(self) -> None:
+        """Bring the log into the main file; the next commit starts it over, unless a reader still looks at it."""
+        self._next = self.used + AGAIN_BYTES
+        pages, done = self._desk.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._folded = done == pages
 
     def at_end(self) -> None:
         """Leave one file, as far as other programs allow."""
@@ -69,14 +82,3 @@ class Checkpoints:
         self._pages = pages
         self._folded = False
         return apsw.SQLITE_OK
-
-    def _run(self) -> None:
-        size = self.used
-        self._next = size + AGAIN_BYTES  # until the log is started over
-        if size >= REVOKE_BYTES:
-            self._revoke()
-        pages, done = self._desk.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self._folded = done == pages
-        if size >= REVOKE_BYTES and not self._folded and not self._warned:
-            self._warned = True
-            _log.warning("another program reads the store and keeps its log from being reset (%d MB)", size >> 20)

@@ -18,7 +18,7 @@ from angelia.storage.sqlite.rows import Row
 BUSY_MS = 10_000  # another program (a backup, a curious person) may hold the file for a moment
 WRITER_CACHE_KIB = 32 * 1024  # holds the upper levels of every index with millions of rows
 READER_CACHE_KIB = 4 * 1024  # a commit empties it, so a larger one would not pay
-LOG_KEPT_BYTES = 32 * 1024 * 1024  # what the log is cut to when it was longer; more than full.Reserve.log_bytes
+LOG_KEPT_BYTES = 32 * 1024 * 1024  # what the log is cut to where it had to grow; as full.Reserve.log_bytes
 
 FULL_DETAIL = "The disk is full; nothing was stored. Free some space: the hub goes on by itself."
 

@@ -24,8 +24,8 @@ class Reserve:
     """How much space is kept. ``log_bytes``: what the log is grown to at start; a file that is written over in place
     also syncs in half the time of one that grows. ``slack_bytes``: what a group finds free in it at least."""
 
-    ballast_bytes: int = 16 * MIB
-    log_bytes: int = 24 * MIB
+    ballast_bytes: int = 32 * MIB  # lets all of the log be folded into a store that cannot grow any more
+    log_bytes: int = 32 * MIB
     slack_bytes: int = 8 * MIB  # a group carries 4 MiB, and the pages it touches weigh about as much again
     probe_seconds: float = 1.0
 
@@ -81,10 +81,11 @@ class FullDisk:
 
     def room(self, used: int) -> bool:
         """True where the log, of which ``used`` bytes are in use, has room for a group."""
-        wanted = used + self._reserve.slack_bytes
-        if self._disk.size(self._log_file) >= wanted:
-            return True
-        return self._disk.fill(self._log_file, wanted + self._reserve.slack_bytes, bytes(MIB))
+        return self._disk.size(self._log_file) >= used + self._reserve.slack_bytes
+
+    def grow(self, used: int) -> bool:
+        """Give the log that room and as much again; False where the disk has not enough."""
+        return self._disk.fill(self._log_file, used + 2 * self._reserve.slack_bytes, bytes(MIB))
 
     def enter(self) -> None:
         """The disk is full."""

@@ -96,7 +96,7 @@ class Writer:
             if not self.broken:
                 work()
         except apsw.FullError:
-            self.full.enter()
+            self._full_disk()
         except (apsw.Error, OSError) as error:
             self._break(error)
         if self.broken and not self._told:
@@ -104,16 +104,37 @@ class Writer:
             if self._on_failure is not None:
                 self._tell(self._on_failure)
 
+    def _full_disk(self) -> None:
+        """Go on with what was kept back; the log is folded with it, so that it can be written over."""
+        self.full.enter()
+        try:
+            self._checkpoints.now()
+        except apsw.FullError:
+            _log.warning("the disk is so full that the log cannot be folded")
+        except apsw.Error as error:
+            self._break(error)
+
+    def _make_room(self) -> None:
+        """See that the log has room for a group: by writing it over, else by growing it; else the disk is full."""
+        if self.full.room(self._checkpoints.used):
+            return
+        try:
+            self._checkpoints.now()
+        except apsw.FullError:
+            self._full_disk()
+        used = self._checkpoints.used
+        if not (self.full.now or self.full.room(used) or self.full.grow(used)):
+            self.full.enter()
+
     def _commit(self, units: list[Unit]) -> None:
         """One group; where the disk is full, what is essential in it."""
-        if not self.full.now and not self.full.room(self._checkpoints.used):
-            self.full.enter()
+        self._make_room()
         if self.full.now:
             for unit in units:
                 if not unit.essential:
                     unit.error = DiskFull(FULL_DETAIL)
             units = [unit for unit in units if unit.essential]
-        if units:
+        if units and not self.broken:
             self._transact(units)
 
     def _transact(self, units: list[Unit]) -> None:

@@ -1,0 +1,39 @@
+"""What is remembered of who was there: it saves work, and loses no more than that."""
+
+from angelia.bus import presence as module
+from angelia.bus.presence import Presence
+
+
+def test_a_pair_is_known_both_ways_once_it_was_remembered() -> None:
+    presence = Presence()
+    assert not presence.knows("ann", "bob")
+    presence.remember("bob", "ann")
+    assert presence.knows("ann", "bob")
+    assert presence.knows("bob", "ann")
+    assert not presence.knows("ann", "cat")
+
+
+def test_the_memory_of_pairs_is_bounded() -> None:
+    presence = Presence()
+    for n in range(module.MOST_PAIRS + 1):
+        presence.remember("ann", str(n))
+    assert not presence.knows("ann", "0")
+    assert presence.knows("ann", str(module.MOST_PAIRS))
+
+
+def test_the_first_stream_is_news() -> None:
+    assert Presence().came_back("ann", 1000.0, 30)
+
+
+def test_a_return_is_news_after_a_gap_alone() -> None:
+    presence = Presence()
+    presence.left("ann", 1000.0)
+    assert not presence.came_back("ann", 1029.9, 30)
+    presence.left("ann", 1100.0)
+    assert presence.came_back("ann", 1130.0, 30)
+
+
+def test_the_end_of_one_says_nothing_of_another() -> None:
+    presence = Presence()
+    presence.left("ann", 1000.0)
+    assert presence.came_back("bob", 1001.0, 30)

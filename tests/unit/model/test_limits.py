@@ -1,0 +1,50 @@
+"""Bounds that hang together: a limit that waits on another follows it."""
+
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from angelia.model.limits import DAY, Limits, nack_delay
+
+UNITS = ("bytes", "seconds", "milliseconds", "deliveries", "per_sender", "depth", "messages", "names", "streams",
+         "per_agent", "attempts", "per_hour", "hops")  # fmt: skip
+
+
+@pytest.mark.parametrize(("used", "seconds"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 60), (8, 60)])
+def test_nacks_wait_one_two_four_up_to_sixty_seconds(used: int, seconds: int) -> None:
+    assert nack_delay(used) == seconds
+
+
+@given(st.integers(-10, 10_000))
+def test_a_nack_always_waits_and_never_for_more_than_a_minute(used: int) -> None:
+    assert 1 <= nack_delay(used) <= 60
+
+
+@given(st.integers(0, 60 * DAY))
+def test_a_retry_is_known_for_a_day_at_least(keep: int) -> None:
+    limits = Limits(settled_keep_seconds=keep)
+    assert limits.idempotency_seconds >= max(keep, DAY)
+
+
+def test_what_must_fit_into_another_does() -> None:
+    limits = Limits()
+    assert limits.text_bytes + limits.body_bytes <= limits.request_bytes <= limits.batch_bytes
+    assert limits.text_bytes <= limits.stream_window_bytes <= limits.claim_bytes <= limits.mailbox_bytes
+    assert limits.mailbox_deliveries_per_sender <= limits.mailbox_deliveries
+    assert limits.manual_window_deliveries <= limits.stream_window_deliveries <= limits.claim_deliveries
+    assert limits.streams_per_agent <= limits.streams
+    assert limits.lease_min_seconds <= limits.lease_seconds <= limits.lease_max_seconds <= limits.lease_total_seconds
+    assert limits.ttl_min_seconds <= limits.ttl_seconds <= limits.ttl_max_seconds
+    assert limits.replay_seconds <= limits.settled_keep_seconds
+    assert limits.turn_attempts <= limits.reader_attempts
+
+
+def test_limits_cannot_be_changed_while_the_hub_runs() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Limits().streams = 1  # type: ignore[misc]
+
+
+def test_the_unit_stands_in_the_name() -> None:
+    assert [field.name for field in fields(Limits) if not field.name.endswith(UNITS)] == []
