@@ -83,8 +83,13 @@ class Crowd:
 
     def run(self, seconds: float) -> Rate:
         """Count the answers of so many seconds; what is still under way then is waited for."""
-        if self._peer.fresh:
-            return self._run_fresh(seconds)
+        return self._run_fresh(seconds) if self._peer.fresh else self._run(seconds, 1 << 62)
+
+    def run_count(self, most: int) -> Rate:
+        """Send so many and wait for all of them."""
+        return self._run(PATIENCE_SECONDS * 10, most)
+
+    def _run(self, seconds: float, most: int) -> Rate:
         answers = dict.fromkeys(self._pairs, b"")
         poll = select.poll()
         own, started = time.process_time(), time.perf_counter()
@@ -93,6 +98,7 @@ class Crowd:
             poll.register(number, select.POLLIN)
             connection.sendall(request)
         count, under_way, now = 0, len(self._pairs), started
+        sent = under_way
         accepted = self._peer.accepted
         while under_way:
             ready = poll.poll(PATIENCE_SECONDS * 1000)
@@ -107,7 +113,8 @@ class Crowd:
                     continue
                 answers[number] = b""
                 count += 1
-                if now < ends:
+                if now < ends and sent < most:
+                    sent += 1
                     connection.sendall(request)
                 else:
                     under_way -= 1

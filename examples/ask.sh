@@ -8,6 +8,7 @@ set -eu
 angelia listen --as adder --exec 'sh -c "sleep 0.2; angelia reply $ANGELIA_ID 42"' &
 agent=$!
 trap 'kill "$agent" 2>/dev/null || true' EXIT
+trap 'exit 1' INT TERM
 until angelia agents | grep -q 'adder *online'; do sleep 0.1; done
 
 answer=$(angelia ask --as pupil adder 'what is 6 times 7?' --wait 30s)

@@ -3,8 +3,9 @@
 #   angelia up                    # in another terminal
 #   sh examples/listen_exec.sh    # ANGELIA_URL names another hub than the one of the data folder
 set -eu
-folder=$(mktemp -d)
+folder=$(mktemp -d) worker=
 trap 'kill "$worker" 2>/dev/null || true; rm -rf "$folder"' EXIT
+trap 'exit 1' INT TERM
 
 cat > "$folder/work.sh" <<'WORK'
 #!/bin/sh

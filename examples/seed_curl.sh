@@ -4,8 +4,9 @@
 #   sh examples/seed_curl.sh    # ANGELIA_URL names another hub than the one on port 18900
 set -eu
 hub=${ANGELIA_URL:-http://127.0.0.1:18900}
-heard=$(mktemp)
+heard=$(mktemp) stream=
 trap 'kill "$stream" 2>/dev/null || true; rm -f "$heard"' EXIT
+trap 'exit 1' INT TERM
 
 echo "# who is here"
 curl -sS "$hub/status" | tr ',' '\n' | grep online

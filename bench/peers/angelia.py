@@ -24,6 +24,7 @@ READER = "openclaw"
 # The code beside this bench, whatever is installed: so a copy of the tree measures itself.
 SOURCE = Path(__file__).parents[2] / "src"
 READY_SECONDS = 60.0
+EVENT_END = b"\n\n\r\n"  # an event's and its chunk's; a keep-alive has one line feed
 QUIET_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0
 
@@ -95,6 +96,10 @@ class Angelia(Peer):
         """One request on a connection that stays open."""
         content = b"" if body is None else json.dumps(body).encode()
         connection.sendall(http_request(method, path, self.port, content))
+        return self.answer_on(connection)
+
+    def answer_on(self, connection: socket.socket) -> tuple[int, dict[str, Any]]:
+        """The next answer on a connection."""
         answer = b""
         while not http_whole(answer, good=(answer[9:12],)):
             piece = connection.recv(1 << 20)
@@ -141,4 +146,4 @@ class Angelia(Peer):
         return connection
 
     def arrived(self, data: bytes) -> bool:
-        return data.endswith(b"\n\n\r\n")  # an event's end, and its chunk's; a keep-alive has one line feed
+        return data.endswith(EVENT_END)

@@ -56,11 +56,8 @@ class Peer(ABC):
         """Whether these bytes at the reader end with a whole message."""
         raise NotImplementedError
 
-    def settle(self, reader: socket.socket, data: bytes) -> None:
-        """Whatever a reader owes after a message; outside the clock. Nothing where the server settles by itself."""
-
-    def settle_before(self) -> None:
-        """Bring it into a state that a round may start from."""
+    def settle(self, reader: socket.socket, data: bytes) -> None:  # noqa: B027 - nothing, where the server settles
+        """Whatever a reader owes after a message; outside the clock."""
 
     def stop(self) -> None:
         """End the server."""

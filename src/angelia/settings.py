@@ -36,14 +36,15 @@ class Settings:
     """Everything that can be chosen, read once. ``origins`` says where each value that is no default came from."""
 
     __slots__ = (
-        "agent", "allowed_hosts", "behind_proxy", "config_file", "data_dir", "durability", "hosts", "hub_url",
-        "keepalive_seconds", "limits", "log_level", "no_color", "origins", "overrides", "port", "runtime_dir",
-        "socket_path", "stop_seconds", "tls_certificate", "tls_key", "token", "unknown_variables",
+        "agent", "allowed_hosts", "behind_proxy", "config_dir", "config_file", "data_dir", "durability", "hosts",
+        "hub_url", "keepalive_seconds", "limits", "log_json", "log_level", "no_color", "origins", "overrides", "port",
+        "runtime_dir", "socket_path", "stop_seconds", "tls_certificate", "tls_key", "token", "unknown_variables",
     )  # fmt: skip
 
     agent: str | None
     allowed_hosts: tuple[str, ...]
     behind_proxy: bool
+    config_dir: str
     config_file: str | None
     data_dir: str
     durability: str
@@ -51,6 +52,7 @@ class Settings:
     hub_url: str | None
     keepalive_seconds: float
     limits: Mapping[str, int | float]
+    log_json: bool
     log_level: str
     no_color: bool
     origins: Mapping[str, str]
@@ -204,6 +206,7 @@ FIELDS: dict[str, Field] = {
     "keepalive_seconds": Field(_seconds, 15.0, "0.1 to 3600", "how often a silent stream says that it lives"),
     "stop_seconds": Field(_seconds, 2.0, "0.1 to 3600", "how long open connections may take to end when the hub stops"),
     "log_level": Field(_one_of(*LEVELS), "info", ", ".join(LEVELS), "how much the hub tells"),
+    "log_json": Field(_flag, False, "true or false", "the log is JSON, an object a line"),
 }
 _NOT_IN_FILE = ("token",)  # files are shared and committed by mistake
 _SHORT_NAMES = {
@@ -242,7 +245,13 @@ def load(overrides: Mapping[str, object], environ: Environment | None = None, pl
         origins[name] = where
     values["limits"] = _limits(env, file, table, origins)
     _settle_paths(values, origins, env, platform)
-    values.update(config_file=file, origins=origins, overrides=flags, no_color=bool(env.get("NO_COLOR")))
+    values.update(
+        config_dir=config_dir(env, platform),
+        config_file=file,
+        origins=origins,
+        overrides=flags,
+        no_color=bool(env.get("NO_COLOR")),
+    )
     values["unknown_variables"] = tuple(sorted(name for name in env if _is_unknown(name)))
     return Settings(values)
 

@@ -292,6 +292,30 @@ async def test_a_read_does_not_wait_for_the_writer_and_the_writer_not_for_a_read
     await store.close()
 
 
+async def test_a_glance_at_the_sums_never_sees_what_is_not_on_disk(path: Path) -> None:
+    """Else whoever saw nothing to take would sleep, and nobody would wake it when the unit fails."""
+    store = await open_store(path)
+    row = (await put(store, 1)).delivery
+    in_unit, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def unit(tx: Tx) -> None:
+        tx.move(row, replace(row, state=State.LEASED, attempt=1, sweep_at=None))
+        assert tx.load("claude").ready == 0
+        loop.call_soon_threadsafe(in_unit.set)
+        assert go_on.wait(20)
+        raise ZeroDivisionError
+
+    writing = store.write(unit)
+    await in_unit.wait()
+    assert store.load("claude").ready == 1
+    go_on.set()
+    with pytest.raises(ZeroDivisionError):
+        await writing
+    assert store.load("claude").ready == 1
+    await store.close()
+
+
 async def test_no_transaction_outlives_its_function(path: Path) -> None:
     """Another program can fold the whole log at once, which takes that nobody reads."""
     store = await open_store(path)

@@ -23,7 +23,7 @@ FINAL = ("delivered", "answered", "failed", "dead")
 AFTER = {("delivered", "answered"), ("dead", "failed"), ("dead", "delivered"), ("dead", "answered")}
 SETTLED_BY_WRITING = ("auto", "poll")
 # How far a hub's clock, which a receipt shows, and ours may be apart, with the commit that an ack rides in.
-CLOCKS_SECONDS = 2.0
+CLOCKS_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Acked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broke:
-    """A client was killed, or its connection broke before it had everything, while it read from ``since`` to ``at``."""
+    """A client was killed, or its connection broke and does not resume: what came from ``since`` to ``at`` was its."""
 
     at: float
     since: float

@@ -28,6 +28,8 @@ from tests.rigs.talk import Broken
 LOOK_SECONDS = 0.2
 # How often the hub is killed before it is ready.
 EARLY = 0.15
+# After the last kill, so that those who leave before the end have something that they leave.
+CALM_SECONDS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,8 @@ async def _kill(scene: Scene, plan: Plan) -> None:
             await asyncio.sleep(scene.dice.uniform(0, 0.5))
             continue
         await _ready(scene.hub)
-    if scene.hub.process is not None:
-        await _ready(scene.hub)
+    await _ready(scene.hub)
+    await asyncio.sleep(CALM_SECONDS)
 
 
 async def _ready(hub: Hub) -> None:
@@ -153,6 +155,9 @@ async def _total(scene: Scene, mailbox: str) -> int:
     talk = scene.talk
     said = await talk.call("GET", f"/v1/agents/{mailbox}/inbox?limit=1000")
     talk.close()
+    if said.status != 200:
+        scene.fault(f"the inbox of {mailbox} was answered with {said.status}: {said.body[:300]!r}")
+        return 1
     return int(said.json["total"])
 
 

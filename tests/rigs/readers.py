@@ -21,7 +21,8 @@ from tests.rigs.talk import Broken, Talk
 # Short, so that what a killed reader held comes back while the run lasts.
 LEASE_SECONDS = 2
 RETRY_SECONDS = 0.1
-KILLED, NACKED, LEFT = 0.02, 0.03, 0.02  # how often a reader dies, gives back, and leaves a lease to run out
+# How often a reader dies, gives back, and leaves a lease to run out or to the end of its stream.
+KILLED, NACKED, LEFT = 0.02, 0.03, 0.02
 
 
 class Reader:
@@ -30,6 +31,7 @@ class Reader:
     def __init__(self, scene: Scene, name: str, mailbox: str) -> None:
         self.scene, self.name, self.mailbox = scene, name, mailbox
         self.talk = scene.talk
+        self.left = LEFT
         self._lives = 0
 
     async def run(self) -> None:
@@ -77,11 +79,11 @@ class Reader:
     async def work(self, handed: Handed, token: str, *, asked: bool) -> None:
         """Do what is to be done with one message under a lease: answer, ack, give back, or leave it."""
         dice = self.scene.dice.random()
-        if self.scene.closing.is_set():
+        if self.scene.closing.is_set() and self.left == LEFT:
             dice = 1.0
-        if dice < LEFT:
+        if dice < self.left:
             return
-        if dice < LEFT + NACKED:
+        if dice < self.left + NACKED:
             await self._lease(token, "nack", {"delay_seconds": 0.1})
             return
         if asked and self.mailbox in ANSWERING:
@@ -99,16 +101,19 @@ class Reader:
         for _ in range(50):
             status: int | None = None
             already = False
-            with suppress(Broken):
+            try:
                 said = await self.talk.call("POST", f"/v1/leases/{quote(token, safe='')}/{verb}", body)
                 status, already = said.status, said.status == 200 and bool(said.json.get("already"))
-            if handed is not None:
-                self.scene.history.add(
-                    Acked(
-                        at=now(), client=handed.client, mailbox=self.mailbox, id=handed.id, attempt=handed.attempt,
-                        status=status, already=already,
-                    )
-                )  # fmt: skip
+            except Broken:
+                pass
+            finally:  # cancelled, too: it may have been heard
+                if handed is not None:
+                    self.scene.history.add(
+                        Acked(
+                            at=now(), client=handed.client, mailbox=self.mailbox, id=handed.id,
+                            attempt=handed.attempt, status=status, already=already,
+                        )
+                    )  # fmt: skip
             if status is not None and status != 503:
                 return status, already
             await asyncio.sleep(RETRY_SECONDS)
@@ -213,19 +218,26 @@ class Claimer(Reader):
 
 
 class Streamer(Reader):
-    """An event stream: the seed's (``/subscribe``), or a native one with auto or manual acks."""
+    """An event stream: the seed's (``/subscribe``), or a native one with auto or manual acks.
 
-    def __init__(self, scene: Scene, name: str, mailbox: str, hand: str) -> None:
+    One that ``leaves`` does half of its work, and goes away with the other half in its hands before all is drained.
+    """
+
+    def __init__(self, scene: Scene, name: str, mailbox: str, hand: str, *, leaves: bool = False) -> None:
         super().__init__(scene, name, mailbox)
         self._hand = "manual" if hand == "manual" else "auto"
         path = f"/subscribe?agent={mailbox}" if hand == "seed" else f"/v1/agents/{mailbox}/stream?ack={hand}"
-        self._path, self._last_id = path, ""
-        self._settling = Talk(scene.hub.port)
+        self._path, self._last_id, self._leaves = path, "", leaves
+        self.left = 0.5 if leaves else LEFT
+
+    async def run(self) -> None:
+        while not self.scene.over.is_set() and not (self._leaves and self.scene.closing.is_set()):
+            await self.live()
+        self.talk.close()
 
     async def live(self) -> None:
-        client, since = self.born(), now()
+        client = self.born()
         reading = Talk(self.scene.hub.port)
-        self.talk = self._settling
         killed = False
         try:
             async with asyncio.timeout(self._lifetime()), aclosing(reading.stream(self._path, self._last_id)) as events:
@@ -233,7 +245,8 @@ class Streamer(Reader):
                     if event.kind == "message":
                         self._last_id = event.id or self._last_id
                         await self._take(event.json, client)
-                        if killed := self.dies(KILLED / 4):
+                        if self.dies():  # with more unread: what is not seen is lost to it, or only the connection is
+                            killed = self.dies(0.1)
                             break
                     elif event.kind == "reset":
                         self.scene.fault(f"{self.name} was told to reset: {event.data}")
@@ -242,15 +255,15 @@ class Streamer(Reader):
         except (Broken, TimeoutError):
             pass
         reading.cut()
-        if killed:
+        if killed or (self._leaves and self.scene.closing.is_set()):
             self._last_id = ""
         if not self._last_id:  # else it resumes, and sees what had been on its way
-            self.broke(client, self._hand, since)
+            self.broke(client, self._hand, now())
         await self.scene.pause(RETRY_SECONDS)
 
     def _lifetime(self) -> float:
-        """How long until it is cut off, whatever happens; short once everything is over."""
-        return 0.2 if self.scene.over.is_set() else self.scene.dice.uniform(0.5, 8.0)
+        """How long until it is cut off, whatever happens."""
+        return self.scene.dice.uniform(0.5, 4.0 if self._leaves else 8.0)
 
     async def _take(self, item: dict[str, Any], client: str) -> None:
         found = self.handed(item, client, self._hand)
@@ -324,7 +337,7 @@ def make_readers(scene: Scene, count: int) -> list[Reader]:
         lambda name: Poller(scene, name, CLAIMED, wait=0.5, manual=True),
         lambda name: Claimer(scene, name, CLAIMED),
         lambda name: Claimer(scene, name, CLAIMED),
-        lambda name: Claimer(scene, name, MANUAL),
+        lambda name: Streamer(scene, name, CLAIMED, "manual", leaves=True),
         lambda name: Streamer(scene, name, SEED, "seed"),
         lambda name: Poller(scene, name, AUTO, wait=0.2),
         lambda name: Poller(scene, name, SEED),

@@ -12,12 +12,30 @@ import os
 
 _WIDTH_LEAST, _WIDTH_USUAL = 40, 80
 
-GLOBAL = """\
-everywhere:
-  --as NAME       act as this agent (ANGELIA_AGENT); else as human, the hub's owner
-  --hub URL       the hub to call (ANGELIA_URL); else the one of the data folder
-  --data-dir DIR  the data folder (ANGELIA_DATA_DIR)
-  --json          answer in JSON"""
+# What every command takes, before and after its name: the option, its value, what it is for.
+EVERYWHERE = (
+    ("--as", "NAME", "act as this agent (ANGELIA_AGENT); else as human, the hub's owner"),
+    ("--hub", "URL", "the hub to call (ANGELIA_URL); else the one of the data folder"),
+    ("--data-dir", "DIR", "the data folder (ANGELIA_DATA_DIR)"),
+    ("--json", "", "answer in JSON"),
+)
+GLOBAL = "everywhere:\n" + "\n".join(f"  {f'{option} {value}':<14}  {words}" for option, value, words in EVERYWHERE)
+# In place of arguments: nothing is read or run, and ``Described`` is raised with the parser.
+DESCRIBE = ["\0describe"]
+
+
+class Described(Exception):
+    """What a command takes, for those who show it and do not run it: help, the manual, completion."""
+
+    def __init__(self, made: CommandParser) -> None:
+        super().__init__()
+        self.parser = made
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A command's parser, with the examples that its help shows."""
+
+    examples = ""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -34,22 +52,25 @@ def _columns() -> int:
         return _WIDTH_USUAL
 
 
-def parser(command: str, summary: str, example: str) -> argparse.ArgumentParser:
+def parser(command: str, summary: str, example: str) -> CommandParser:
     """A parser for ``command``. ``example`` is a line or more that work as they stand."""
     shown = "\n".join(f"  {line}" for line in example.strip().splitlines())
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog=f"angelia {command}",
         description=summary,
         epilog=f"{GLOBAL}\n\nexample:\n{shown}",
         formatter_class=_Help,
         allow_abbrev=False,
     )
+    made.examples = example.strip()
     made.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     return made
 
 
 def parse(made: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
     """Read the arguments; argparse itself says what is wrong, and ends with 2."""
+    if argv is DESCRIBE and isinstance(made, CommandParser):
+        raise Described(made)
     words = {f"\0{place}": word for place, word in enumerate(argv) if _is_text(word)}
     shielded = [f"\0{place}" if _is_text(word) else word for place, word in enumerate(argv)]
     found, left = made.parse_known_args(shielded)

@@ -37,7 +37,7 @@ def serve(
 ) -> int | None:
     """Serve until the end; the exit code, or None where the hub has to replace itself."""
     path = f"{settings.data_dir}/hub.log"
-    handler = hub_log.start(settings.log_level, path)
+    handler = hub_log.start(settings.log_level, path, in_json=settings.log_json)
     on_terminal = any(os.isatty(number) for number in (0, 1, 2))
 
     def hang_up() -> None:

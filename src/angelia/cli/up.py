@@ -10,6 +10,7 @@ What must stay true:
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 
@@ -31,18 +32,19 @@ def run(argv: list[str], settings: Settings) -> int:
     stdio.keep_open()
     given = parse.parse(_parser(), argv)
     flags = {name: getattr(given, name) for name in ("port", "data_dir", "durability", "hosts", "log_level")}
+    switches = {name: getattr(given, name) or None for name in ("behind_proxy", "log_json")}
     try:
-        settings = settings.changed({**flags, "behind_proxy": given.behind_proxy or None})
+        settings = settings.changed({**flags, **switches})
         refuse_exposure(settings)
         folder.prepare(settings.data_dir)
         if given.detach:
             return _detach(settings, replace=given.replace)
         return _serve(settings, given, started)
     except (SettingsError, folder.UnfitFolder, listen.AddressUnusable) as error:
-        say.aside(str(error))
+        _tell(settings, "wrong_settings", str(error))
         return exits.WRONG_SETTINGS
     except FolderTaken as error:
-        say.aside(f"{error} Nothing was changed; to stop it and take over: angelia up --replace")
+        _tell(settings, "taken", f"{error} Nothing was changed; to stop it and take over: angelia up --replace")
         return exits.TAKEN
     finally:
         stdio.settle()
@@ -58,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--data-dir", metavar="DIR", help="the data folder")
     made.add_argument("--durability", metavar="HOW", help="full (default): each commit is on disk first; or normal")
     made.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    made.add_argument("--log-json", action="store_true", help="the log is JSON, an object a line, and all there is")
     made.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     made.add_argument("--handover", type=restart.Handover.read, help=argparse.SUPPRESS)
     return made
@@ -83,7 +86,7 @@ def _detach(settings: Settings, *, replace: bool) -> int:
     if holder is not None:
         if not replace:
             raise FolderTaken(holder)
-        _stop(holder)
+        _stop(settings, holder)
     return detach.start(log_path(settings))
 
 
@@ -95,7 +98,7 @@ def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int
         try:
             tcp = listen.listen_tcp(settings.hosts, wanted, settings.keepalive_seconds)
         except listen.AddressTaken as error:
-            return _taken(error)
+            return _taken(settings, error)
         port = tcp[0].getsockname()[1]
         folder.private(os.path.dirname(settings.socket_path))
         unix = listen.listen_unix(settings.socket_path)
@@ -105,12 +108,12 @@ def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int
         try:
             code = serving.serve(settings, lock, tcp, unix, _announcer(settings, given, port))
         except serving.StoreUnfit as error:
-            say.aside(str(error))
+            _tell(settings, "store_unfit", str(error))
             # After a failed commit the disk may need a moment; a store that was never opened here needs a person.
             code = None if given.handover else exits.NO
         finally:
             listen.remove_unix(settings.socket_path)
-        return _restart(lock, given.handover, port, started) if code is None else code
+        return _restart(settings, lock, given.handover, port, started) if code is None else code
     finally:
         lock.release()
 
@@ -123,38 +126,53 @@ def _own(settings: Settings, given: argparse.Namespace) -> FolderLock:
     except FolderTaken as taken:
         if not given.replace:
             raise
-        _stop(taken.holder)
+        _stop(settings, taken.holder)
         return FolderLock.acquire(settings.data_dir)
 
 
-def _stop(holder: Holder) -> None:
+def _tell(settings: Settings, event: str, words: str) -> None:
+    """Say what there is to say while there is no log yet, or no more."""
+    if not settings.log_json:
+        say.aside(words)
+        return
+    from angelia.cli import log_line
+
+    print(
+        log_line.as_json(log_line.Line(time.time(), "error", "angelia.up", event, log_line.safe(words))),
+        file=sys.stderr,
+    )
+
+
+def _stop(settings: Settings, holder: Holder) -> None:
     from angelia.cli import down
 
     try:
         down.stop(holder)
     except down.NotStopped as error:
-        say.aside(str(error))
+        _tell(settings, "not_stopped", str(error))
         raise FolderTaken(holder) from None
-    stdio.tell(f"Stopped the hub that served {holder.data_dir}: {holder}.")
+    if not settings.log_json:
+        stdio.tell(f"Stopped the hub that served {holder.data_dir}: {holder}.")
 
 
-def _taken(error: listen.AddressTaken) -> int:
+def _taken(settings: Settings, error: listen.AddressTaken) -> int:
     from angelia.cli import stranger
 
     who = stranger.who_answers(error.host, error.port)
-    say.aside(f"{error} by {who}. Nothing was changed; choose another port, such as --port {error.port % 65535 + 1}")
+    other = error.port % 65535 + 1
+    _tell(settings, "taken", f"{error} by {who}. Nothing was changed; choose another port, such as --port {other}")
     return exits.TAKEN
 
 
-def _restart(lock: FolderLock, earlier: restart.Handover | None, port: int, started: float) -> int:
+def _restart(settings: Settings, lock: FolderLock, earlier: restart.Handover | None, port: int, started: float) -> int:
     """The store failed. Comes back only when a restart cannot help."""
     try:
         quick = restart.may_restart(earlier, time.monotonic() - started, restart.pause)
         restart.replace_self(lock, port, quick)
     except restart.GivingUp as error:
-        say.aside(str(error))
+        _tell(settings, "giving_up", str(error))
     except OSError as error:
-        say.aside(f"the hub cannot start itself again ({error.strerror}); start it: angelia up")
+        _tell(settings, "giving_up", f"the hub cannot start itself again ({error.strerror}); start it: angelia up")
     return exits.NO
 
 
@@ -165,6 +183,8 @@ def _announcer(settings: Settings, given: argparse.Namespace, port: int) -> Call
         if given.handover:
             return
         words = _banner(settings, urls)
+        if given.ready_fd is None and settings.log_json:
+            return  # the log says it
         if given.ready_fd is None:
             stdio.tell(words + "\nCtrl-C ends it; nothing accepted is lost.")
             return

@@ -44,7 +44,7 @@ class Limits:
 
     # Times
     ttl_seconds: int = 7 * DAY  # a question of last week is rarely worth an answer
-    ttl_min_seconds: int = 1  # less than a wake-up and a commit would take on a busy machine
+    ttl_min_seconds: int = 1  # shorter, and a busy machine alone would use it up
     ttl_max_seconds: int = 30 * DAY  # as long as settled mail is kept
     returned_grace_seconds: int = 900  # what came back after its time to live still gets this long, as Hermes has it
     lease_seconds: float = 60  # a reader that lives renews in time; a dead one's mail waits no longer
@@ -63,7 +63,7 @@ class Limits:
 
     # Attempts and loops
     reader_attempts: int = 10  # with the pauses between them some minutes of trying
-    turn_attempts: int = 2  # once more when its outcome is unknown; a third would do harm thrice
+    turn_attempts: int = 2  # once more when its outcome is unknown
     chain_depth: int = 64  # a long talk; a loop of agents is there within the hour
     chain_per_hour: int = 64  # a message a minute is a talk, more is a loop
     hops: int = 8  # more hubs in a row than anybody has

@@ -20,6 +20,7 @@ from angelia.bus.claim import release, settle_written
 from angelia.bus.ports import Parcel
 from angelia.bus.publish import Accepted, Draft
 from angelia.bus.subscribe import Mail
+from angelia.model.address import PRESENCE
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Intent, Kind, Lane
 from angelia.model.errors import LeaseLost, MailboxFull, UnknownMessage
@@ -27,7 +28,7 @@ from angelia.model.limits import Limits
 from tests.fakes.clock import settle
 from tests.fakes.small_hub import Reader, SmallHub
 
-ATTEMPTS = 3
+ATTEMPTS = 2
 LIMITS = Limits(
     reader_attempts=ATTEMPTS,
     stream_window_deliveries=3,
@@ -78,7 +79,7 @@ class Verbs(RuleBasedStateMachine):
     def run(self, work: Awaitable[Any]) -> Any:
         async def rested() -> Any:
             result = await work
-            await settle()
+            await settle(15)
             return result
 
         return self.runner.run(rested())
@@ -257,6 +258,7 @@ class Verbs(RuleBasedStateMachine):
         if written and got.waiter is not None and got.waiter.answer is not None and not got.pending:
             self.show(got.waiter.answer)
         self.run(self.in_loop(lambda bus: finished(bus, got, written=written)))
+        self.run(self.hub.commit())
 
     # ---- people and time
 
@@ -309,8 +311,18 @@ class Verbs(RuleBasedStateMachine):
         return self.rows()[parcel.delivery.key]
 
     def rows(self) -> dict[int, Delivery]:
-        parcels = [p for name in MAILBOXES for p in self.run(self.hub.mailbox(name, *State))]
-        return {p.delivery.key: p.delivery for p in parcels}
+        return {parcel.delivery.key: parcel.delivery for parcel in self.parcels()}
+
+    def parcels(self) -> list[Parcel]:
+        """Every delivery that there is."""
+        every = frozenset(State)
+
+        async def read() -> list[Parcel]:
+            return await self.hub.bus.store.read(
+                lambda view: [p for name in MAILBOXES for p in view.inbox(name, 0, 10_000, every, None).parcels]
+            )
+
+        return self.runner.run(read())
 
     @invariant()
     def every_delivery_is_as_it_must_be(self) -> None:
@@ -318,7 +330,10 @@ class Verbs(RuleBasedStateMachine):
             return
         rows, before = self.rows(), self.before
         self.before = rows
-        assert before.keys() <= rows.keys(), "a delivery was lost"
+        for key in before.keys() - rows.keys():
+            row = before[key]
+            assert row.sender == PRESENCE, "a delivery was lost"
+            assert (row.state, row.attempt) == (State.QUEUED, 0), "one that was handed over was replaced"
         self.attempts_and_seq(before, rows)
         self.first_hand_overs_are_in_order(rows)
         self.every_lease_has_one_holder(rows)
@@ -376,7 +391,7 @@ class Verbs(RuleBasedStateMachine):
             self.run(self.readers.pop(name).close())
         for _ in range(4):
             self.run(self.hub.pass_time(3700))
-        parcels = [p for name in MAILBOXES for p in self.run(self.hub.mailbox(name, *State))]
+        parcels = self.parcels()
         assert [p.delivery for p in parcels if p.delivery.state.open] == []
         told = {p.envelope.about for p in parcels if p.envelope.kind is Kind.NOTICE}
         for parcel in parcels:

@@ -54,7 +54,6 @@ class Seqs:
 
     def save(self, desk: Desk) -> None:
         """Keep further numbers where those kept are used up; belongs in the commit that used them."""
-        self._next_kept = self._kept
         if self.last > self._kept:
             self._next_kept = self.last + _SEQ_STEP
             desk.run(_PUT_VALUE, ("seq", self._next_kept))

@@ -1,0 +1,53 @@
+"""The first comparison: the hub beside the seed's server alone, from send to stream and in sends a second.
+
+``python -m bench.by_hand``, or ``python -m bench --only seed``; half a minute.
+"""
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench import latency, sends
+from bench.load import median
+from bench.peers.angelia import Angelia
+from bench.peers.base import Peer
+from bench.peers.seed import Seed
+
+ROUNDS = 4
+ROOT = Path(__file__).parents[1]
+
+
+def compare(folder: Path) -> None:
+    """Measure both in turn and print a line for each figure."""
+    with ExitStack() as stack:
+        peers: tuple[Peer, ...] = (Angelia(folder / "angelia"), Seed(folder / "seed"))
+        for peer in peers:
+            stack.callback(peer.stop)
+        latency.once(peers[0], latency.WARM_UP)
+        took: dict[str, list[float]] = {peer.name: [] for peer in peers}
+        rates: dict[str, list[float]] = {peer.name: [] for peer in peers}
+        for _ in range(ROUNDS):
+            for peer in peers:
+                took[peer.name].append(latency.once(peer, latency.COUNT) * 1e6)
+            for peer in peers:
+                rates[peer.name].append(sends.once(peer, 2.0).each_second)
+    _line("send → stream, p50", "µs", took)
+    _line(f"sends/s, {sends.CONNECTIONS} connections", "/s", rates)
+    print("The hub's sends are on disk before they are answered; the seed's are in memory, and gone with its process.")
+
+
+def _line(title: str, unit: str, values: dict[str, list[float]]) -> None:
+    hub, seed = median(values["angelia"]), median(values["seed"])
+    print(f"{title:26} angelia {hub:8,.0f} {unit}   seed {seed:8,.0f} {unit}   ratio {hub / seed:.2f}")
+
+
+def main() -> None:
+    """Compare in a folder that goes away."""
+    parent = ROOT / "build"
+    parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=parent) as folder:
+        compare(Path(folder))
+
+
+if __name__ == "__main__":
+    main()
