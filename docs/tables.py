@@ -1,4 +1,4 @@
-"""Writes the tables of these pages anew, out of the code that they are about: `python docs/tables.py`.
+"""Writes the tables of these pages, and the man page, anew, out of the code: `python docs/tables.py`.
 
 What must stay true: between `<!-- table: NAME -->` and `<!-- end -->` a page holds what the function NAME here returns,
 and nothing by hand. tests/docs compares the two, so a page cannot tell of a state, a code or a limit that is not there.
@@ -11,7 +11,7 @@ from inspect import cleandoc, getmembers, isfunction, signature
 from pathlib import Path
 
 from angelia.bus.caller import MAY, Rank
-from angelia.cli import exits
+from angelia.cli import exits, manual
 from angelia.cli.main import COMMANDS
 from angelia.client.client import Client
 from angelia.doors.http.routes import ROUTES
@@ -21,6 +21,7 @@ from angelia.model.failure import Reason, on_hermes_wire, prose
 from angelia.settings import FIELDS, called
 
 ROOT = Path(__file__).resolve().parent.parent
+MAN_PAGE = ROOT / "docs/man/angelia.1"  # the wheel installs it
 SECTION = re.compile(r"(<!-- table: ([a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # Branches of the tree of errors that are only there to be caught; nothing raises them.
 BRANCHES = (errors.AngeliaError, errors.CallerError, errors.HubError, errors.Conflict, errors.Forbidden)
@@ -173,6 +174,7 @@ def main() -> int:
         if (new := fresh(old)) != old:
             path.write_text(new, encoding="utf-8")
             print(path.relative_to(ROOT))
+    MAN_PAGE.write_text(manual.man_page(), encoding="ascii")
     return 0
 
 

@@ -214,7 +214,11 @@ _SHORT_NAMES = {
     "agent": ("--as", "ANGELIA_AGENT"),
     "hosts": ("--host", "ANGELIA_HOSTS"),  # said once for each
 }
-_NO_SETTINGS = ("ANGELIA_CONFIG",)
+NOT_SETTINGS = {
+    "ANGELIA_CONFIG": "the configuration file, where it is not angelia.toml in its usual place",
+    "ANGELIA_LIMITS_…": "a limit, by its name in capitals",
+    "NO_COLOR": "no colours",
+}
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -262,7 +266,7 @@ def called(name: str) -> tuple[str, str]:
 
 
 def _is_unknown(variable: str) -> bool:
-    if not variable.startswith("ANGELIA_") or variable in _NO_SETTINGS or variable.startswith("ANGELIA_LIMITS_"):
+    if not variable.startswith("ANGELIA_") or variable in NOT_SETTINGS or variable.startswith("ANGELIA_LIMITS_"):
         return False
     return all(variable != called(name)[1] for name in FIELDS)
 

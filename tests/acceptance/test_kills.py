@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rigs.broken import FAULTS, is_found, try_it
 from tests.rigs.kills import Plan, Result, run
 
 
@@ -27,3 +28,12 @@ def test_twenty_kills_break_no_promise() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_minutes_of_kills_break_no_promise(seed: int) -> None:
     check(run(Plan(seed=seed, seconds=300, kill_every=1.0)), 100, 20_000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_judge_notices_a_hub_that_is_broken(name: str) -> None:
+    """So that a pass above means something."""
+    result = try_it(FAULTS[name])
+    assert is_found(FAULTS[name], result), str(result.verdict)

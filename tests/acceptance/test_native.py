@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from itertools import count
 from typing import Any
@@ -84,17 +85,21 @@ def test_a_receipt_tells_every_step(running: Hub, name: str) -> None:
     assert "holder" not in done
 
 
-def test_a_receipt_waits_until_a_state_changes(running: Hub, name: str, other: ThreadPoolExecutor) -> None:
+def test_a_receipt_waits_until_a_state_changes(running: Hub, name: str) -> None:
     sent = running.send(name, "work", "sender")
-    waiting = other.submit(lambda: running.get(f"/v1/messages/{sent['id']}?wait=20").json)
-    [taken] = running.claim(name)
-    assert waiting.result(5 * MARGIN)["deliveries"][0]["state"] == "leased"
-    waiting = other.submit(lambda: running.get(f"/v1/messages/{sent['id']}?wait=20").json)
-    running.lease(taken["lease"]["token"], "ack")
-    assert waiting.result(5 * MARGIN)["deliveries"][0]["state"] == "delivered"
-    begun = time.monotonic()
+    with closing(running.connection(seconds=15 * MARGIN)) as waiting:
+        # On a connection that the hub has taken already, it is there before what is asked after it.
+        waiting.request("GET", "/health")
+        waiting.getresponse().read()
+        begun = time.monotonic()
+        waiting.request("GET", f"/v1/messages/{sent['id']}?wait=20")
+        [taken] = running.claim(name)
+        assert json.load(waiting.getresponse())["deliveries"][0]["state"] == "leased"
+        waiting.request("GET", f"/v1/messages/{sent['id']}?wait=20")
+        running.lease(taken["lease"]["token"], "ack")
+        assert json.load(waiting.getresponse())["deliveries"][0]["state"] == "delivered"
     running.receipt(sent["id"], wait=20)  # the outcome is final
-    assert time.monotonic() - begun < 1 * MARGIN
+    assert time.monotonic() - begun < 2 * MARGIN
 
 
 def test_a_receipts_wait_has_an_end(running: Hub, name: str) -> None:

@@ -22,7 +22,7 @@ from angelia.storage.sqlite.migrate import APPLICATION_ID, Migration, known, mig
 from angelia.storage.sqlite.queries import HERE, SQL, parse
 from angelia.storage.sqlite.store import SqliteStore
 from tests.conformance.conftest import ROOMY
-from tests.conformance.mail import HOUR, NOW, PLENTY, accept, change, envelope, lease, put, seqs, settle
+from tests.conformance.mail import HOUR, NOW, PLENTY, accept, change, delivery, envelope, lease, put, seqs, settle
 from tests.fakes.disks import FaultyDisk
 
 CLAUDE = Scope("claude")
@@ -332,6 +332,19 @@ async def test_no_transaction_outlives_its_function(path: Path) -> None:
     other.close()
     await put(store, 2)
     await store.close()
+
+
+async def test_what_is_forgotten_is_gone_from_the_disk(path: Path) -> None:
+    store = await open_store(path)
+    for number, text in ((1, "a short zanzibar"), (2, "one long zanzibar " * 9000), (3, "not a matter of hiding")):
+        message = envelope(number, text=text)
+        await store.write(lambda tx, m=message: tx.add(m, [delivery(m, tx.next_seq())]))  # type: ignore[misc]
+    rows = [parcel.delivery for parcel in await store.read(lambda view: view.waiting(CLAUDE, 9, PLENTY))]
+    await store.write(lambda tx: tx.remove(rows[:2]))
+    await store.close()
+    left = content_of(path)
+    assert b"zanzibar" not in left
+    assert b"not a matter of hiding" in left
 
 
 # ----------------------------------------------------------------------------------------------------------- the format

@@ -298,10 +298,11 @@ async def test_lazy_units_do_not_hold_up_the_order(store: Store) -> None:
     assert ran == list(range(600))
 
 
-async def test_close_commits_what_is_queued_and_lazy_ones_too(store: Store) -> None:
+@pytest.mark.parametrize("first_lazy", [0, 3])
+async def test_close_commits_what_is_queued_and_lazy_ones_too(store: Store, first_lazy: int) -> None:
     told: list[int] = []
     loop = asyncio.get_running_loop()
-    futures = [store.write(lambda tx, n=n: told.append(n), lazy=n > 2) for n in range(6)]  # type: ignore[misc]
+    futures = [store.write(lambda tx, n=n: told.append(n), lazy=n >= first_lazy) for n in range(6)]  # type: ignore[misc]
     start = loop.time()
     await store.close()
     assert loop.time() - start < 0.2

@@ -17,11 +17,12 @@ What must stay true of a store:
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from angelia.model.agent import Agent, Token
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope
+from angelia.model.query import Query
 
 T = TypeVar("T")
 
@@ -227,6 +228,112 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Commit what is queued, lazy ones too, and let go of everything."""
+        ...
+
+
+# ------------------------------------------------------------------------------------- what only some stores can do
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Who looks: it sees what one of the mailboxes that it ``owns`` sent or got (None: everything). ``only`` names the
+    mailbox where it is just one."""
+
+    owns: Callable[[str], bool] | None = None
+    only: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """One conversation in a list. ``count``, ``people`` (who wrote, and to whom as addressed) and ``first_at`` are of
+    what the looker sees of it; ``more``: of its newest messages only, there are more than a list counts."""
+
+    thread: str
+    count: int
+    more: bool
+    people: tuple[str, ...]
+    first_at: int
+    last: Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message in its conversation, and how many of its deliveries are in which state."""
+
+    envelope: Envelope
+    states: dict[State, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Talks:
+    """A page of conversations, the latest first. A page may be short, even empty: the end is where ``next`` is None."""
+
+    talks: list[Talk]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A page of one conversation, in the order in which it was accepted; ``next`` as above."""
+
+    thread: str
+    said: list[Said]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page of what was found, the latest first; ``next`` as above. ``behind``: so many messages, of those that were
+    there when the search was asked for, could not be looked into yet; 0 but for a store that is catching up."""
+
+    envelopes: list[Envelope]
+    next: int | None
+    behind: int
+
+
+@runtime_checkable
+class Library(Protocol):
+    """A store in which one finds again what was said. Places (``before``, ``after``, ``next``) are numbers that rise in
+    the order in which messages were accepted. Nothing here changes anything, and nothing here delays a write."""
+
+    async def talks(self, sight: Sight, before: int | None, limit: int) -> Talks:
+        """Conversations by their last message that the looker sees, of those before a place."""
+        ...
+
+    async def conversation(
+        self, sight: Sight, message_id: str, after: int, limit: int, max_bytes: int
+    ) -> Conversation | None:
+        """The conversation of a message, or of that name; None where the looker sees nothing of it."""
+        ...
+
+    async def search(self, sight: Sight, query: Query, before: int | None, limit: int, max_bytes: int) -> Found:
+        """Messages that hold all that the query names, in their text or in the strings of their body.
+
+        A word is a run of letters and digits; case and accents do not count. What was stored before this was called is
+        found, or counted in ``behind``. Without phrases all messages that sender and recipient admit are found.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of a store that was looked through after it was written."""
+
+    file: str
+    bytes: int
+    messages: int
+    deliveries: int
+    made_at: int
+    removed: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Archive(Protocol):
+    """A store that can be copied while it is used."""
+
+    async def back_up(self, file: str | None) -> Copy:
+        """Write a verified copy to ``file``; without it to the store's own folder of copies, where the newest three
+        are kept. Raises ``DiskFull`` or ``Unwell``, and then nothing that was there is gone."""
         ...
 
 

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from angelia.cli import parse
 from angelia.cli.main import COMMANDS
+from angelia.model.delivery import State
 from angelia.settings import LEVELS, load
 
 # What a word in capitals stands for: agents' names, files, folders, programs.
 NAMES, FILES, FOLDERS, PROGRAMS = "names", "files", "folders", "programs"
 VALUES = {"NAME": NAMES, "TO": NAMES, "F": FILES, "FILE": FILES, "PATH": FILES, "DIR": FOLDERS, "COMMAND": PROGRAMS}
-_WORDS: dict[str, tuple[str, ...]] = {"LEVEL": LEVELS}
+_WORDS: dict[str, tuple[str, ...]] = {"LEVEL": LEVELS, "STATE": tuple(state.word for state in State)}
 
 
 class Slot(NamedTuple):
@@ -58,7 +59,9 @@ class Command(NamedTuple):
     @property
     def usage(self) -> str:
         """How it is called."""
-        return " ".join(["angelia", self.name, *(["[OPTIONS]"] if self.options else []), *(p.shown for p in self.places)])
+        return " ".join(
+            ["angelia", self.name, *(["[OPTIONS]"] if self.options else []), *(p.shown for p in self.places)]
+        )
 
 
 def parser_of(name: str) -> parse.CommandParser:

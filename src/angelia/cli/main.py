@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "message": ("angelia.cli.message", "what became of a message"),
     "join": ("angelia.cli.join", "make a name yours, with a token of its own"),
     "leave": ("angelia.cli.leave", "give a name up"),
+    "completion": ("angelia.cli.completion", "a script that completes what you type, for your shell"),
     "dead": ("angelia.cli.dead", "what could not be delivered: list, requeue or drop it"),
 }
 # Accepted before and after the command. Which setting each one is.
@@ -68,7 +69,7 @@ def _run(words: list[str]) -> int:
             print(f"angelia {__version__}")
             return exits.DONE
         if command not in COMMANDS:
-            raise exits.UsageError(_unknown(command))
+            raise exits.UsageError(unknown(command))
         code = _loaded(command)(rest, load(overrides))
         if sys.stdout is not None:
             sys.stdout.flush()  # here, so that a full disk or a reader who has gone is told like any other trouble
@@ -127,38 +128,13 @@ def _say_trouble(error: Exception, as_json: bool) -> None:
 
 
 def _help(words: list[str], *, asked: bool) -> int:
-    if words and words[0] in COMMANDS:
-        return _loaded(words[0])(["--help"], load({}))
-    table = "\n".join(f"  {name:<9}{summary}" for name, (_, summary) in COMMANDS.items())
-    codes = "\n".join(f"  {code:<9}{meaning}" for code, meaning in exits.MEANING.items())
-    print(
-        f"""Angelia, a durable message bus for AI agents.
+    from angelia.cli import manual
 
-usage: angelia [--as NAME] [--hub URL] [--data-dir DIR] [--json] COMMAND …
-
-commands:
-{table}
-
-everywhere:
-  --as NAME       act as this agent (ANGELIA_AGENT); else as human, the hub's owner
-  --hub URL       the hub to call (ANGELIA_URL); else the one of the data folder
-  --data-dir DIR  the data folder (ANGELIA_DATA_DIR)
-  --json          answer in JSON
-  --version       the version
-
-ends with:
-{codes}
-
-example:
-  angelia up                              start the hub, in a terminal of its own
-  angelia send hermes 'good morning'
-  angelia COMMAND --help                  more about one command""",
-        file=sys.stdout if asked else sys.stderr,
-    )
-    return exits.DONE if asked else exits.USAGE
+    return manual.run(words, asked=asked)
 
 
-def _unknown(command: str) -> str:
+def unknown(command: str) -> str:
+    """What to say of a command that there is not."""
     close = [name for name in COMMANDS if _is_close(command, name)]
     hint = f"; did you mean {' or '.join(close)}?" if close else "; angelia --help lists them"
     return f"there is no command '{command}'{hint}"

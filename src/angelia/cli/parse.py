@@ -14,7 +14,7 @@ _WIDTH_LEAST, _WIDTH_USUAL = 40, 80
 
 # What every command takes, before and after its name: the option, its value, what it is for.
 EVERYWHERE = (
-    ("--as", "NAME", "act as this agent (ANGELIA_AGENT); else as human, the hub's owner"),
+    ("--as", "NAME", "act as this agent (ANGELIA_AGENT); else as human, its owner"),
     ("--hub", "URL", "the hub to call (ANGELIA_URL); else the one of the data folder"),
     ("--data-dir", "DIR", "the data folder (ANGELIA_DATA_DIR)"),
     ("--json", "", "answer in JSON"),

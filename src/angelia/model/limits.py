@@ -29,6 +29,8 @@ class Limits:
     mailbox_deliveries_per_sender: int = 1_000  # one flooding sender cannot lock the others out
     claim_deliveries: int = 100  # more than a reader works off within one lease
     claim_bytes: int = 8 * MIB  # what one answer may weigh in memory; one larger message still goes alone
+    query_letters: int = 1_000  # a person's words; who has a whole page to look for has the message
+    found_messages: int = 100  # in one page: more than anybody reads before asking better
     open_names: int = 10_000  # each is held in memory; a loop that makes up names must end
     streams_per_agent: int = 64  # observers and the own one together
     streams: int = 12_000  # each takes a file, and a process gets some 16,000

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from angelia.bus.ports import Load, Tx, View
+from angelia.bus.ports import Conversation, Found, Load, Sight, Talks, Tx, View
 from angelia.model.errors import Stopping
+from angelia.model.query import Query
 from angelia.storage.calls import run_effects
 from angelia.storage.load import Loads
+from angelia.storage.memory_library import MemoryLibrary
 from angelia.storage.memory_rows import MemoryTx, MemoryView, Rows, Seqs
 
 T = TypeVar("T")
@@ -72,6 +74,21 @@ class MemoryStore:
         else:
             loop.call_soon(self._look, work, future)
         return future
+
+    async def talks(self, sight: Sight, before: int | None, limit: int) -> Talks:
+        """See ``ports.Library``."""
+        return await self.read(lambda _: MemoryLibrary(self._rows).talks(sight, before, limit))
+
+    async def conversation(
+        self, sight: Sight, message_id: str, after: int, limit: int, max_bytes: int
+    ) -> Conversation | None:
+        """See ``ports.Library``."""
+        rows = self._rows
+        return await self.read(lambda _: MemoryLibrary(rows).conversation(sight, message_id, after, limit, max_bytes))
+
+    async def search(self, sight: Sight, query: Query, before: int | None, limit: int, max_bytes: int) -> Found:
+        """See ``ports.Library``."""
+        return await self.read(lambda _: MemoryLibrary(self._rows).search(sight, query, before, limit, max_bytes))
 
     def load(self, mailbox: str) -> Load:
         """The sums now."""

@@ -17,6 +17,7 @@ IDLE_SECONDS = 0.2  # no unit for so long: work that would otherwise fall into a
 IDLE_BYTES = 4 * 1024 * 1024
 BUSY_BYTES = 16 * 1024 * 1024  # 4 to 8 ms of work, once in some 600 commits of one small message each
 AGAIN_BYTES = 4 * 1024 * 1024  # a reader was in the way: how much further the log grows until the next try
+REVOKE_BYTES = 64 * 1024 * 1024  # at full load a read has nearly a second until its picture is taken back
 _log = logging.getLogger(__name__)
 
 
@@ -44,25 +45,28 @@ class Checkpoints:
     def after_commit(self) -> None:
         """Keep the log short, as far as readers let it."""
         if self.used >= self._next:
-            self._fold()
+            self.fold()
 
     def when_idle(self) -> None:
         """Nothing is waiting: tidy up early."""
         if self.pending:
-            self._fold()
+            self.fold()
 
     def now(self) -> None:
         """The log may not grow any more: no reader of this program may stand in the way."""
         self._revoke()
-        self._fold()
+        self.fold()
         if not self._folded and not self._warned:
             self._warned = True
             _log.warning("another program reads the store and keeps its log (%d MB) from being reset", self.used >> 20)
 
-    def _fold(self) -> None:
+    def fold(self) -> None:
         """Bring the log into the main file; the next commit starts it over, unless a reader still looks at it."""
         self._next = self.used + AGAIN_BYTES
-        pages, done = self._desk.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        try:
+            pages, done = self._desk.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            return  # another program is at it; the log grows meanwhile
         self._folded = done == pages
 
     def at_end(self) -> None:

@@ -12,23 +12,26 @@ from typing import Any
 
 import apsw
 
-from angelia.bus.ports import View
 from angelia.model.errors import Unwell
 from angelia.storage.sqlite.connect import ReadingDesk, as_model_error
 from angelia.storage.sqlite.view import SqliteView
 
 TRIES = 4  # a read that loses its picture as often is too slow for the load; it is told so (an interrupt may cost two)
 
-Job = tuple[Callable[[View], Any], "asyncio.Future[Any]"]
+Job = tuple[Callable[[Any], Any], "asyncio.Future[Any]"]
 
 
 class Readers:
     """Some threads on one queue. ``damaged`` is told, in a reading thread, of a message that must be set aside."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, desks: list[ReadingDesk], damaged: Callable[[int, str], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        desks: list[ReadingDesk],
+        damaged: Callable[[int, str], None],
+        view: type[SqliteView] = SqliteView,
     ) -> None:
-        self._loop, self._desks, self._damaged = loop, desks, damaged
+        self._loop, self._desks, self._damaged, self._view = loop, desks, damaged, view
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._threads = [
             Thread(target=self._serve, args=(desk,), name=f"angelia-read-{number}", daemon=True)
@@ -37,8 +40,8 @@ class Readers:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Callable[[View], Any]) -> "asyncio.Future[Any]":
-        """Queue a read."""
+    def submit(self, work: Callable[[Any], Any]) -> "asyncio.Future[Any]":
+        """Queue a read; ``work`` gets a view of the kind that was chosen."""
         future = self._loop.create_future()
         self._queue.put((work, future))
         return future
@@ -68,11 +71,11 @@ class Readers:
             except RuntimeError:  # the loop is gone, and with it whoever asked
                 return
 
-    def _read(self, desk: ReadingDesk, work: Callable[[View], Any]) -> tuple[Any, BaseException | None]:
+    def _read(self, desk: ReadingDesk, work: Callable[[Any], Any]) -> tuple[Any, BaseException | None]:
         for _ in range(TRIES):
             try:
                 desk.begin()
-                return work(SqliteView(desk, self._damaged)), None
+                return work(self._view(desk, self._damaged)), None
             except BaseException as error:  # noqa: BLE001  (it goes to whoever asked)
                 if not (desk.lost or isinstance(error, apsw.InterruptError)):
                     return None, as_model_error(error)

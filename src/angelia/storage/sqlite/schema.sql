@@ -1,7 +1,7 @@
 -- The store as it is: what the migrations add up to. For reading; a test holds the two together.
 
 -- What is known of the store itself: epoch, instance, secret, seq (every number up to it may have been given),
--- self_test.
+-- self_test; indexed (messages up to this number are in search, but for those of search_again).
 CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
     value ANY NOT NULL
@@ -41,6 +41,7 @@ CREATE UNIQUE INDEX message_id ON message (id);
 CREATE INDEX message_key ON message (key, sender) WHERE key IS NOT NULL;
 CREATE INDEX message_reply ON message (in_reply_to) WHERE kind = 'reply';
 CREATE INDEX message_chain ON message (chain, accepted_at) WHERE depth > 0;
+CREATE INDEX message_thread ON message (thread) WHERE thread IS NOT NULL;
 
 -- One message in one mailbox. recipient is NULL where it is the mailbox. State numbers: model/delivery.py.
 CREATE TABLE delivery (
@@ -123,3 +124,23 @@ CREATE TABLE damaged (
     message    TEXT NOT NULL,
     deliveries TEXT NOT NULL
 ) STRICT;
+
+-- The words of each message, and who sent and got it, as words too (index.py). Contentless: the texts stand in message
+-- alone. rowid: the number of the message * 512 + which part of its text.
+CREATE VIRTUAL TABLE search USING fts5 (
+    text, who,
+    content = '', contentless_delete = 1,
+    tokenize = "unicode61 remove_diacritics 2 categories 'L* N* Co So'"
+);
+
+-- Messages whose entry in the index is not what it should be: they were removed, or have got further recipients.
+CREATE TABLE search_again (
+    number INTEGER PRIMARY KEY
+) STRICT;
+
+-- A number above all others may be given again, so the index may not say any more that it is done with it.
+CREATE TRIGGER message_removed AFTER DELETE ON message BEGIN
+    INSERT OR IGNORE INTO search_again (number) VALUES (old.number);
+    UPDATE meta SET value = (SELECT ifnull(max(number), 0) FROM message)
+    WHERE name = 'indexed' AND value > (SELECT ifnull(max(number), 0) FROM message);
+END;

@@ -7,14 +7,17 @@ on one thread; some readers beside it that never wait for it. The folder is lock
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from angelia.bus.ports import Load, Tx, View
-from angelia.model.errors import DiskFull, OutcomeUnknown, Stopping
+from angelia.bus.ports import Conversation, Found, Load, Sight, Talks, Tx, View
+from angelia.model.errors import AngeliaError, DiskFull, OutcomeUnknown, Stopping
+from angelia.model.query import Query
 from angelia.storage.sqlite.checkpoints import Checkpoints
 from angelia.storage.sqlite.connect import FULL_DETAIL, open_reader
 from angelia.storage.sqlite.full import Disk, FullDisk, Reserve
+from angelia.storage.sqlite.library import SqliteLibrary
 from angelia.storage.sqlite.opening import Opened, open_file
 from angelia.storage.sqlite.readers import Readers
 from angelia.storage.sqlite.tx import SqliteTx
@@ -23,14 +26,15 @@ from angelia.storage.sqlite.writer import UNKNOWN_DETAIL, Writer
 
 T = TypeVar("T")
 READERS = 2
+INDEX_SECONDS = 1.0  # what a search waits for the index at most; then it says how far that is
 
 
 class SqliteStore:
     """``ports.Store`` in one SQLite file. Made by ``open``, on the loop that uses it."""
 
-    def __init__(self, opened: Opened, writer: Writer, readers: Readers) -> None:
+    def __init__(self, opened: Opened, writer: Writer, readers: Readers, finders: Readers) -> None:
         self.epoch, self.instance, self.secret = opened.epoch, opened.instance, opened.secret
-        self._writer, self._readers = writer, readers
+        self._writer, self._readers, self._finders = writer, readers, finders
         self._closing = False
 
     @classmethod
@@ -61,11 +65,21 @@ class SqliteStore:
             loop.call_soon_threadsafe(store._set_aside, number, message_id)
 
         readers = Readers(loop, [open_reader(path, vfs) for _ in range(READERS)], damaged)
-        checkpoints = Checkpoints(opened.desk, readers.revoke)
+        # Apart, so that no search, however long, keeps anybody's mail waiting.
+        finders = Readers(loop, [open_reader(path, vfs)], damaged, SqliteLibrary)
+
+        def each(do: Callable[[Readers], None]) -> Callable[[], None]:
+            def both() -> None:
+                do(readers)
+                do(finders)
+
+            return both
+
+        checkpoints = Checkpoints(opened.desk, each(Readers.revoke))
         writer = Writer(
-            loop, opened.desk, opened.loads, opened.seqs, full, checkpoints, on_failure, before_end=readers.stop
+            loop, opened.desk, opened.loads, opened.seqs, full, checkpoints, on_failure, before_end=each(Readers.stop)
         )
-        store = cls(opened, writer, readers)
+        store = cls(opened, writer, readers, finders)
         return store
 
     def write(
@@ -90,6 +104,50 @@ class SqliteStore:
             future.set_exception(Stopping("The store is closed."))
             return future
         return self._readers.submit(work)
+
+    async def talks(self, sight: Sight, before: int | None, limit: int) -> Talks:
+        """See ``ports.Library``."""
+        if sight.only is not None:
+            await self._indexed()
+        return await self._find(lambda library: library.talks(sight, before, limit))
+
+    async def conversation(
+        self, sight: Sight, message_id: str, after: int, limit: int, max_bytes: int
+    ) -> Conversation | None:
+        """See ``ports.Library``."""
+        return await self._find(lambda library: library.conversation(sight, message_id, after, limit, max_bytes))
+
+    async def search(self, sight: Sight, query: Query, before: int | None, limit: int, max_bytes: int) -> Found:
+        """See ``ports.Library``. What was stored before is found; where the index is so far back that it cannot catch
+        up within ``INDEX_SECONDS`` (after an update of an old store, say), the answer says by how much."""
+        whole = await self._indexed()
+        found = await self._find(lambda library: library.search(sight, query, before, limit, max_bytes))
+        return replace(found, behind=0) if whole else found
+
+    async def _indexed(self) -> bool:
+        """See that all that is stored by now is in the index; False where that takes too long or cannot be."""
+        index = self._writer.index
+        if index.complete:
+            return True
+        answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def answer(whole: bool) -> None:
+            if not answered.done():
+                answered.set_result(whole)
+
+        try:
+            async with asyncio.timeout(INDEX_SECONDS):
+                await self.write(lambda tx: index.ask(answer), essential=True)
+                return await answered
+        except (TimeoutError, AngeliaError):
+            return False
+
+    def _find(self, work: Callable[[SqliteLibrary], T]) -> asyncio.Future[T]:
+        if self._closing:
+            future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            future.set_exception(Stopping("The store is closed."))
+            return future
+        return self._finders.submit(work)
 
     def load(self, mailbox: str) -> Load:
         """The sums of what is on disk."""

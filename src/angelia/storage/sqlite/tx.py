@@ -34,7 +34,7 @@ _ADD_MESSAGE, _ADD_DELIVERY, _MESSAGE_NUMBER = SQL["add_message"], SQL["add_deli
 _CHANGE, _HAND_OVER, _DELIVERY = SQL["change"], SQL["hand_over"], SQL["delivery"]
 _REMOVAL_MARKS, _REMOVE_DELIVERIES = SQL["removal_marks"], SQL["remove_deliveries"]
 _REMOVE_MESSAGES, _KEEP_DAMAGED, _OF_NUMBER = SQL["remove_messages"], SQL["keep_damaged"], SQL["deliveries_of_number"]
-_MESSAGE_AT = SQL["message_at"]
+_MESSAGE_AT, _INDEX_AGAIN = SQL["message_at"], SQL["index_again"]
 _PUT_AGENT, _REMOVE_AGENT = SQL["put_agent"], SQL["remove_agent"]
 _PUT_TOKEN, _REMOVE_TOKEN, _REMOVE_TOKENS_OF = SQL["put_token"], SQL["remove_token"], SQL["remove_tokens_of"]
 _ADD_CONTACT, _PUT_VALUE = SQL["add_contact"], SQL["put_value"]
@@ -122,6 +122,7 @@ class SqliteTx(SqliteView):
             number = self._desk.db.last_insert_rowid()
         else:
             number = self._desk.run(_MESSAGE_NUMBER, (envelope.id,))[0][0]
+            self._write(_INDEX_AGAIN, (number,))  # it names the recipients, too
         if len(deliveries) == 1:
             self._write(_ADD_DELIVERY, delivery_row(number, deliveries[0]))
         else:

@@ -10,15 +10,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 from threading import Thread
+from time import monotonic
 
 import apsw
 
 from angelia.model.errors import AngeliaError, DiskFull, OutcomeUnknown, Unwell
 from angelia.storage.calls import run_effects, run_undos
 from angelia.storage.load import Loads
-from angelia.storage.sqlite.checkpoints import IDLE_SECONDS, Checkpoints
+from angelia.storage.sqlite.checkpoints import IDLE_SECONDS, REVOKE_BYTES, Checkpoints
 from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error
 from angelia.storage.sqlite.full import FullDisk
+from angelia.storage.sqlite.index import WORK_SECONDS, SearchIndex
 from angelia.storage.sqlite.tx import Seqs, SqliteTx
 from angelia.storage.sqlite.units import Unit, UnitQueue
 
@@ -45,6 +47,8 @@ class Writer:
         self._checkpoints, self._before_end = checkpoints, before_end
         self._on_failure = on_failure
         self.full = full
+        self.index = SearchIndex(desk, self._tell)
+        self._served_at = monotonic()
         self.queue = UnitQueue()
         self.broken = self._told = False
         self.ended = loop.create_future()
@@ -70,11 +74,23 @@ class Writer:
             return None
         if self.full.now:
             return self.full.wait()
-        return IDLE_SECONDS if self._checkpoints.pending else None
+        waits = (self.index.patience, IDLE_SECONDS if self._checkpoints.pending else None)
+        return min((seconds for seconds in waits if seconds is not None), default=None)
 
     def _tidy(self) -> None:
         self.full.probe()
-        self._checkpoints.when_idle()
+        if monotonic() - self._served_at >= IDLE_SECONDS:
+            self._checkpoints.when_idle()
+        if self.index.patience is not None:
+            self._work_on_index(WORK_SECONDS, lambda: self.queue.empty)
+
+    def _work_on_index(self, seconds: float, go_on: Callable[[], bool]) -> None:
+        """As any group does it, it sees to the room that it takes first."""
+        self._make_room()
+        if self.full.now or self.broken:
+            self.index.answer(whole=False)
+        else:
+            self.index.work(seconds, go_on)
 
     def _serve(self, units: list[Unit]) -> None:
         """Bring one group to its end, whatever that is, and tell the loop."""
@@ -87,8 +103,12 @@ class Writer:
         if self.broken:
             for unit in units:
                 unit.error, unit.effects, unit.changes = OutcomeUnknown(UNKNOWN_DETAIL), (), ()
+        self.index.committed(len(units))
         self._tell(self._finish, units)
         self._guard(self._checkpoints.after_commit)
+        if (seconds := self.index.wants(len(units))) is not None:
+            self._guard(lambda: self._work_on_index(seconds, lambda: True))
+        self._served_at = monotonic()
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Do what no unit waits for."""
@@ -97,7 +117,7 @@ class Writer:
                 work()
         except apsw.FullError:
             self._full_disk()
-        except (apsw.Error, OSError) as error:
+        except BaseException as error:  # noqa: BLE001  (the thread goes on, so that nobody waits for ever)
             self._break(error)
         if self.broken and not self._told:
             self._told = True
@@ -116,15 +136,18 @@ class Writer:
 
     def _make_room(self) -> None:
         """See that the log has room for a group: by writing it over, else by growing it; else the disk is full."""
-        if self.full.room(self._checkpoints.used):
+        full, log = self.full, self._checkpoints
+        if full.room(log.used):
             return
         try:
-            self._checkpoints.now()
+            log.fold()
+            if full.room(log.used) or (log.used < REVOKE_BYTES and not full.now and full.grow(log.used)):
+                return
+            log.now()
         except apsw.FullError:
             self._full_disk()
-        used = self._checkpoints.used
-        if not (self.full.now or self.full.room(used) or self.full.grow(used)):
-            self.full.enter()
+        if not (full.now or full.room(log.used) or full.grow(log.used)):
+            full.enter()
 
     def _commit(self, units: list[Unit]) -> None:
         """One group; where the disk is full, what is essential in it."""
