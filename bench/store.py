@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from angelia.bus.ports import Parcel, Scope, Tx
@@ -87,14 +86,14 @@ def take(tx: Tx, mailbox: str, count: int) -> list[Parcel]:
     found = tx.waiting(Scope(mailbox), count, 8 << 20)
     for parcel in found:
         old = parcel.delivery
-        tx.move(old, replace(old, state=State.LEASED, attempt=1, hand=Hand.CLAIM, leased_at=NOW, sweep_at=None))
+        tx.move(old, old._replace(state=State.LEASED, attempt=1, hand=Hand.CLAIM, leased_at=NOW, sweep_at=None))
     return found
 
 
 def settle(tx: Tx, taken: list[Parcel]) -> None:
     for parcel in taken:
-        old = replace(parcel.delivery, state=State.LEASED, attempt=1, hand=Hand.CLAIM, leased_at=NOW, sweep_at=None)
-        tx.move(old, replace(old, state=State.DELIVERED, delivered_at=NOW, sweep_at=NOW + 30 * DAY))
+        old = parcel.delivery._replace(state=State.LEASED, attempt=1, hand=Hand.CLAIM, leased_at=NOW, sweep_at=None)
+        tx.move(old, old._replace(state=State.DELIVERED, delivered_at=NOW, sweep_at=NOW + 30 * DAY))
 
 
 def quantiles(times: list[float]) -> str:

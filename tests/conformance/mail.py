@@ -1,6 +1,5 @@
 """Messages and deliveries for the tests of stores: all has a value, so a test names only what it is about."""
 
-from dataclasses import replace
 from typing import Any
 
 from angelia.bus.ports import Parcel, Store, Tx
@@ -29,7 +28,7 @@ def envelope(number: int, **changes: Any) -> Envelope:
         expires_at=NOW + number + HOUR,
         fingerprint=number.to_bytes(32, "big"),
     )
-    return replace(plain, **changes)
+    return plain._replace(**changes)
 
 
 def delivery(message: Envelope, seq: int, mailbox: str = "claude", **changes: Any) -> Delivery:
@@ -47,7 +46,7 @@ def delivery(message: Envelope, seq: int, mailbox: str = "claude", **changes: An
         expires_at=message.expires_at,
         sweep_at=message.expires_at,
     )
-    return replace(plain, **changes)
+    return plain._replace(**changes)
 
 
 def accept(tx: Tx, number: int, mailbox: str = "claude", **changes: Any) -> Parcel:
@@ -65,7 +64,7 @@ async def put(store: Store, number: int, mailbox: str = "claude", **changes: Any
 
 async def change(store: Store, old: Delivery, **changes: Any) -> Delivery:
     """Move a delivery, which must succeed; the row as it is now."""
-    new = replace(old, **changes)
+    new = old._replace(**changes)
     assert await store.write(lambda tx: tx.move(old, new))
     return new
 

@@ -6,7 +6,6 @@ asked is asked of both. The memory store is plain enough to be believed.
 
 import asyncio
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +102,9 @@ def move(tx: Tx, what: dict[str, Any]) -> object:
     values = {name: value for name, value in what.items() if name not in ("which", "stale")}
     if values.pop("seq", False):
         values["seq"] = tx.next_seq()
-    new = replace(old, **values)
+    new = old._replace(**values)
     if what["stale"]:
-        old = replace(old, deferred=not old.deferred, sweep_at=7, used=9)
+        old = old._replace(deferred=not old.deferred, sweep_at=7, used=9)
     return tx.move(old, new)
 
 

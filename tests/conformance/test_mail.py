@@ -1,6 +1,5 @@
 """Messages and deliveries: what is kept, how a row changes, what is found and in which order."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -202,7 +201,7 @@ async def test_chain_count_counts_what_descends_from_since_on(store: Store) -> N
 async def test_a_move_changes_what_it_names_and_nothing_else(store: Store, changes: dict[str, object]) -> None:
     old = (await put(store, 1)).delivery
     other = (await put(store, 2)).delivery
-    new = replace(old, **changes)  # type: ignore[arg-type]
+    new = old._replace(**changes)  # type: ignore[arg-type]
     assert await store.write(lambda tx: tx.move(old, new))
     assert await store.read(lambda view: (view.delivery(1), view.delivery(2))) == (new, other)
 
@@ -212,8 +211,8 @@ async def test_a_move_from_a_state_or_attempt_that_is_over_changes_nothing(
     store: Store, stale: dict[str, object]
 ) -> None:
     here = (await put(store, 1)).delivery
-    old = replace(here, **stale)  # type: ignore[arg-type]
-    new = replace(old, state=State.DELIVERED, sweep_at=1)
+    old = here._replace(**stale)  # type: ignore[arg-type]
+    new = old._replace(state=State.DELIVERED, sweep_at=1)
     assert await store.write(lambda tx: tx.move(old, new)) is False
     assert await store.read(lambda view: view.delivery(1)) == here
     assert store.load("claude").ready == 1
@@ -221,7 +220,7 @@ async def test_a_move_from_a_state_or_attempt_that_is_over_changes_nothing(
 
 async def test_a_move_of_what_is_not_there_changes_nothing(store: Store) -> None:
     old = delivery(envelope(1), 1)
-    assert await store.write(lambda tx: tx.move(old, replace(old, state=State.LEASED))) is False
+    assert await store.write(lambda tx: tx.move(old, old._replace(state=State.LEASED))) is False
     assert await store.read(lambda view: view.delivery(1)) is None
 
 
@@ -230,7 +229,7 @@ async def test_only_state_and_attempt_decide_and_the_sums_are_those_of_the_rows(
     remembered = (await put(store, 1)).delivery
     await change(store, remembered, deferred=True, sweep_at=5, seq=1)
     assert store.load("claude").ready == 0
-    new = replace(remembered, state=State.LEASED, attempt=1, seq=4, sweep_at=None)
+    new = remembered._replace(state=State.LEASED, attempt=1, seq=4, sweep_at=None)
     assert await store.write(lambda tx: tx.move(remembered, new))
     assert await store.read(lambda view: view.delivery(1)) == new
     load = store.load("claude")
@@ -241,7 +240,7 @@ async def test_only_state_and_attempt_decide_and_the_sums_are_those_of_the_rows(
 async def test_what_never_changes_cannot_be_changed(store: Store, changes: dict[str, object]) -> None:
     old = (await put(store, 1)).delivery
     with pytest.raises(ValueError, match="may not change"):
-        await store.write(lambda tx: tx.move(old, replace(old, **changes)))  # type: ignore[arg-type]
+        await store.write(lambda tx: tx.move(old, old._replace(**changes)))  # type: ignore[arg-type]
     assert await store.read(lambda view: view.delivery(1)) == old
 
 

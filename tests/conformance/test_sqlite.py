@@ -8,7 +8,6 @@ import shutil
 import stat
 import threading
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -103,7 +102,7 @@ async def test_units_that_change_nothing_cost_no_sync(path: Path, disk: FaultyDi
     await store.write(lambda tx: tx.next_seq())
     await asyncio.gather(*[store.write(lambda tx: tx.load("claude")) for _ in range(50)])
     await asyncio.gather(*[store.write(fails) for _ in range(3)], return_exceptions=True)
-    assert await store.write(lambda tx: tx.move(replace(row, attempt=7), row)) is False
+    assert await store.write(lambda tx: tx.move(row._replace(attempt=7), row)) is False
     await store.read(lambda view: view.message(envelope(1).id))
     assert disk.syncs == before
     await store.close()
@@ -300,7 +299,7 @@ async def test_a_glance_at_the_sums_never_sees_what_is_not_on_disk(path: Path) -
     loop = asyncio.get_running_loop()
 
     def unit(tx: Tx) -> None:
-        tx.move(row, replace(row, state=State.LEASED, attempt=1, sweep_at=None))
+        tx.move(row, row._replace(state=State.LEASED, attempt=1, sweep_at=None))
         assert tx.load("claude").ready == 0
         loop.call_soon_threadsafe(in_unit.set)
         assert go_on.wait(20)

@@ -5,7 +5,6 @@ says so, and ``restart`` leaves of the old hub only what its store had committed
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from angelia.bus.caller import OPEN, Caller
@@ -241,6 +240,6 @@ def _end_leases(tx: Tx, mailboxes: Sequence[str], now: int, limits: Limits) -> N
     for mailbox in mailboxes:
         for held in tx.leased(mailbox, Hand):
             sweep_at = max(held.expires_at, now + limits.returned_grace_seconds * 1000)
-            tx.move(held, replace(held, state=State.QUEUED, deferred=False, sweep_at=sweep_at))
+            tx.move(held, held._replace(state=State.QUEUED, deferred=False, sweep_at=sweep_at))
         for parcel in tx.inbox(mailbox, 0, 10_000, frozenset({State.QUEUED}), None).parcels:
-            tx.move(parcel.delivery, replace(parcel.delivery, deferred=False))
+            tx.move(parcel.delivery, parcel.delivery._replace(deferred=False))

@@ -341,6 +341,6 @@ def make_readers(scene: Scene, count: int) -> list[Reader]:
         lambda name: Streamer(scene, name, SEED, "seed"),
         lambda name: Poller(scene, name, AUTO, wait=0.2),
         lambda name: Poller(scene, name, SEED),
-        lambda name: Claimer(scene, name, MIXED),
+        lambda name: Claimer(scene, name, MANUAL),
     )
     return [makers[number % len(makers)](f"r{number}") for number in range(count)]

@@ -86,6 +86,8 @@ class Sender:
         said, trouble = await process.communicate()
         if process.returncode == 0:
             return Said(201, {}, said)
+        if process.returncode == 1 and b'"mailbox_full"' in trouble + said:
+            return Said(429, {}, b"")
         if process.returncode in (1, 2, 3, 78):
             self.scene.fault(f"angelia {words[0]} ended with {process.returncode}: {trouble.decode()[:300]}")
         raise Broken(f"exit {process.returncode}", begun=True)

@@ -5,8 +5,6 @@ What must stay true: every change goes through ``move``, which asks ``model.deli
 its sender a notice, in the same unit; replies and notices that fail become dead letters and nothing else.
 """
 
-from dataclasses import replace
-
 from angelia.bus.core import Bus
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Tx
@@ -53,8 +51,8 @@ def move(bus: Bus, tx: Tx, parcel: Parcel, event: Event, **changes: object) -> P
     elif state in (State.FAILED, State.DEAD):
         stamps["ended_at"] = now
     stamps.update(changes)
-    new = replace(old, **stamps)  # type: ignore[arg-type]
-    new = replace(new, sweep_at=sweep_time(bus.limits, new, parcel.envelope.intent, now))
+    new = old._replace(**stamps)  # type: ignore[arg-type]
+    new = new._replace(sweep_at=sweep_time(bus.limits, new, parcel.envelope.intent, now))
     if not tx.move(old, new):
         return None
     tx.then(lambda: _changed(bus, old, new))
@@ -97,7 +95,7 @@ def _come_due(bus: Bus, parcel: Parcel) -> None:
         here, then = tx.delivery(parcel.delivery.key), parcel.delivery
         if here is None or not here.deferred or here.attempt != then.attempt:
             return
-        if tx.move(here, replace(here, deferred=False)):
+        if tx.move(here, here._replace(deferred=False)):
             tx.then(lambda: bus.wake(here.mailbox))
 
     bus.submit(unit)

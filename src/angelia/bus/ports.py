@@ -17,7 +17,7 @@ What must stay true of a store:
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from angelia.model.agent import Agent, Token
 from angelia.model.delivery import Delivery, Hand, State
@@ -27,8 +27,7 @@ from angelia.model.query import Query
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class Parcel(NamedTuple):
     """A delivery with its message: what a hand needs to hand over."""
 
     delivery: Delivery

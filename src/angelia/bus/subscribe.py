@@ -6,7 +6,7 @@ first the copies that it asked to see again, then what waits, then what arrives.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from angelia.bus.announce import connected, disconnected
 from angelia.bus.claim import settle_written, take
@@ -123,16 +123,13 @@ def _take_over(bus: Bus, tx: Tx, stream: Stream, last_event_id: str | None) -> N
     old = bus.streams.attached.get(mailbox)
     seen = _resume(bus, tx, stream, last_event_id)
     for parcel in _with_messages(tx, tx.leased(mailbox, STREAM_HANDS)):
-        if parcel.delivery.hand is Hand.AUTO and parcel.delivery.seq <= seen:
-            move(bus, tx, parcel, Event.ACK)
-        else:
-            give_back(bus, tx, parcel, Event.RELEASE, used=False)
+        give_back(bus, tx, parcel, Event.RELEASE, used=False)
     for parcel in _with_messages(tx, tx.returned(mailbox, Hand.AUTO, tx.handed_high(mailbox))):
         if parcel.delivery.seq <= seen:
             move(bus, tx, parcel, Event.LATE_ACK)
         else:
             # This reader has not seen it. A later id of its own must not settle it before it is handed over again.
-            tx.move(parcel.delivery, replace(parcel.delivery, hand=None))
+            tx.move(parcel.delivery, parcel.delivery._replace(hand=None))
     bus.streams.attach(tx, mailbox, stream)
 
     def swap() -> None:

@@ -8,6 +8,7 @@ counts sleep. Leases use the one that does not count sleep, so that a laptop tha
 import asyncio
 import os
 import time
+from random import getrandbits
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -49,6 +50,6 @@ class SystemIds:
 def uuid7() -> str:
     """A UUIDv7 (RFC 9562, section 5.7) as 32 lowercase hex digits."""
     moment = (time.time_ns() // 1_000_000) & 0xFFFF_FFFF_FFFF
-    noise = int.from_bytes(os.urandom(10), "big")
+    noise = getrandbits(80)  # an id is no secret: it need not be guessed, only be its own
     value = moment << 80 | 0x7 << 76 | (noise >> 62 & 0xFFF) << 64 | 0b10 << 62 | noise & 0x3FFF_FFFF_FFFF_FFFF
     return f"{value:032x}"

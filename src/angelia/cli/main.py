@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("angelia.cli.up", "start the hub of the data folder"),
     "down": ("angelia.cli.down", "stop it"),
     "status": ("angelia.cli.status", "what is wrong, who is here, and what waits"),
+    "service": ("angelia.cli.service", "let the system run the hub: install, uninstall, status"),
     "doctor": ("angelia.cli.doctor", "find out why something does not work"),
     "agents": ("angelia.cli.agents", "everyone who can be reached"),
     "send": ("angelia.cli.send", "send a message"),

@@ -5,8 +5,8 @@ The picture in ``docs/protocol/states.md`` is drawn from it. Attempts only rise;
 by nack, by a lease that ran out or by a break after bytes were written.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import NamedTuple
 
 from angelia.model.failure import Reason
 
@@ -129,8 +129,7 @@ class Hand(StrEnum):
     LINK = "link"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class Delivery(NamedTuple):
     """One message in one mailbox. ``key`` never changes; ``seq`` does when it is handed over after a later one.
 
     ``connection`` is None for a mailbox of this hub. ``deferred``: queued, and not due yet (a nack's delay, known to
@@ -142,20 +141,20 @@ class Delivery:
     message_id: str
     mailbox: str
     to: str
-    connection: str | None = None
     sender: str
-    lane: int = 1
     size: int
     state: State
+    accepted_at: int
+    expires_at: int
+    sweep_at: int | None
+    connection: str | None = None
+    lane: int = 1
     attempt: int = 0
     used: int = 0
     deferred: bool = False
     hand: Hand | None = None
     reason: Reason | None = None
     late: bool = False
-    accepted_at: int
-    expires_at: int
-    sweep_at: int | None
     leased_at: int | None = None
     delivered_at: int | None = None
     answered_at: int | None = None

@@ -7,8 +7,8 @@ sorted by and never used as paths. Nothing inside ``body`` is ever read as a sen
 
 import hashlib
 import re
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from angelia.model.errors import BadRequest
 
@@ -46,8 +46,7 @@ class Replay(StrEnum):
     ASK = "ask"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
+class Envelope(NamedTuple):
     """One accepted message. Times are UTC milliseconds; ``body`` is compact JSON, as bytes.
 
     ``flat``: the body is a seed payload, an object that stands for the whole message (its ``text`` is the text).
@@ -61,21 +60,21 @@ class Envelope:
     kind: Kind
     text: str | None
     body: bytes | None
-    flat: bool = False
     thread: str
-    in_reply_to: str | None = None
     chain: str
+    created_at: int
+    expires_at: int
+    fingerprint: bytes
+    flat: bool = False
+    in_reply_to: str | None = None
     depth: int = 0
     via: tuple[str, ...] = ()
     lane: Lane = Lane.NORMAL
     replay: Replay = Replay.ONCE
-    created_at: int
-    expires_at: int
     verified: bool = False
     about: str | None = None
     reason: str | None = None
     key: str | None = None
-    fingerprint: bytes
 
     @property
     def size(self) -> int:
@@ -106,12 +105,11 @@ def fingerprint(
     in_reply_to: str | None,
 ) -> bytes:
     """SHA-256 over the eight fields as the sender gave them; an absent one differs from an empty one."""
-    digest = hashlib.sha256()
+    parts: list[bytes] = []
     for field in (sender, to, intent, kind, text, body, thread, in_reply_to):
         if field is None:
-            digest.update(b"-")
-            continue
-        data = field if isinstance(field, bytes) else field.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:" % len(data))
-        digest.update(data)
-    return digest.digest()
+            parts.append(b"-")
+        else:
+            data = field if isinstance(field, bytes) else field.encode("utf-8", "surrogatepass")
+            parts += (b"%d:" % len(data), data)
+    return hashlib.sha256(b"".join(parts)).digest()

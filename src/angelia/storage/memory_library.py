@@ -7,6 +7,7 @@ message's place is its first delivery's key, which rises and is never given twic
 import json
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from angelia.bus.ports import Conversation, Found, Said, Sight, Talk, Talks
@@ -53,9 +54,12 @@ class MemoryLibrary(MemoryView):
 
     def _latest(self, sight: Sight) -> Iterator[Envelope]:
         """What may be seen, the latest first."""
-        for envelope in sorted(self._rows.messages.values(), key=self._place, reverse=True):
-            boxes = [envelope.sender.lower(), *self._boxes(envelope)]
-            if sight.owns is None or any(sight.owns(box) for box in boxes):
+        boxes: dict[str, list[str]] = {}
+        for delivery in sorted(self._rows.deliveries.values(), key=lambda delivery: delivery.key):
+            boxes.setdefault(delivery.message_id, []).append(delivery.mailbox)
+        for message_id, mailboxes in reversed(boxes.items()):
+            envelope = self._rows.messages[message_id]
+            if sight.owns is None or any(sight.owns(box) for box in (envelope.sender.lower(), *mailboxes)):
                 yield envelope
 
     def _fits(self, envelope: Envelope, query: Query) -> bool:
@@ -98,6 +102,7 @@ def _fitting(envelopes: list[Envelope], limit: int, max_bytes: int) -> int:
     return limit
 
 
+@lru_cache(maxsize=256)
 def _words(text: str) -> list[str]:
     """Its words, without case and accents."""
     plain = "".join(sign for sign in unicodedata.normalize("NFKD", text) if not unicodedata.combining(sign)).lower()

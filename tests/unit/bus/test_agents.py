@@ -96,6 +96,18 @@ async def test_keying_and_learning_in_one_commit_do_not_open_the_name_again(hub:
     assert hub.bus.directory.is_keyed("ann")
 
 
+async def test_keying_and_editing_in_one_commit_do_not_undo_each_other(hub: SmallHub) -> None:
+    for name in ("ann", "dora"):
+        await asyncio.gather(
+            put_agent(hub.bus, ADMIN, name, "A title", None),
+            make_token(hub.bus, ADMIN, name),
+            put_agent(hub.bus, ADMIN, name, None, "What it does"),
+        )
+        agent = hub.bus.directory.find(name)
+        assert agent is not None
+        assert (agent.title, agent.description, agent.keyed) == ("A title", "What it does", True)
+
+
 async def test_a_token_is_known_after_a_restart(hub: SmallHub) -> None:
     secret, _ = await make_token(hub.bus, ADMIN, "ann")
     await hub.restart()

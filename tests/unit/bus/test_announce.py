@@ -92,6 +92,16 @@ async def test_one_that_is_in_somebodys_hands_is_left_alone(hub: SmallHub) -> No
     assert await told(hub, "hermes") == ["openclaw"]
 
 
+async def test_one_that_was_handed_over_and_came_back_is_left_alone_too(hub: SmallHub) -> None:
+    reader = await hub.listen("openclaw")
+    await settle()
+    await hub.nack(await hub.take_one("hermes"), 0)
+    await reader.close()
+    await hub.clock.advance(31)
+    await hub.listen("openclaw")
+    assert await told(hub, "hermes") == ["openclaw", "openclaw"]
+
+
 async def test_it_expires_after_an_hour_and_nobody_is_told_of_that(hub: SmallHub) -> None:
     await hub.listen("openclaw")
     await settle()
@@ -114,6 +124,7 @@ async def test_those_who_have_exchanged_mail_are_told_whoever_wrote(hub: SmallHu
 async def test_strangers_and_mail_to_everyone_make_no_contacts(hub: SmallHub) -> None:
     await hub.send("ann", "*")
     await hub.listen("ann")
+    assert await told(hub, "hermes") == []
     await hub.listen("hermes")
     assert await told(hub, "ann") == []
     assert await told(hub, "openclaw") == ["hermes"]

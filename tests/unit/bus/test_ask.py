@@ -83,6 +83,20 @@ async def test_a_reply_cannot_slip_past_a_question_that_is_being_stored(
     assert (await troubled.row(got.reply.id)).hand is Hand.ASK
 
 
+async def test_a_reply_that_commits_while_the_ask_looks_is_not_missed(
+    store: TroubledStore, troubled: SmallHub
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(ask(troubled.bus, question(id=ID), 30))
+        await settle()
+        store.late = True
+        troubled.bus.signals.wake("message:" + ID)
+        await settle()  # it has looked once more, and does not know yet what it saw
+        tasks.create_task(answer(troubled, ID))
+        await store.let_go()
+        assert asking.done()
+
+
 async def test_a_reply_that_the_own_stream_has_is_told_all_the_same(hub: SmallHub) -> None:
     sent = await hub.send(id=ID, text="?", intent="request")
     reader = await hub.listen("bob")
@@ -155,9 +169,10 @@ async def test_after_five_seconds_the_reply_goes_to_the_mailbox(hub: SmallHub) -
 
 
 async def test_asking_again_begins_the_five_seconds_anew(hub: SmallHub) -> None:
-    for _ in range(3):
-        finished(hub.bus, await ask(hub.bus, question(id=ID), 0), written=True)
+    for _ in range(2):
         await hub.pass_time(4)
+        finished(hub.bus, await ask(hub.bus, question(id=ID), 0), written=True)
+    await hub.pass_time(2)  # the first five seconds are over, the second are not
     await answer(hub, ID)
     assert hub.bus.store.load("bob").ready == 0
     got = await ask(hub.bus, question(id=ID), 0)
@@ -206,6 +221,19 @@ async def test_the_same_question_from_two_calls_is_one_and_both_get_the_reply(hu
     assert len(await hub.mailbox("ann", *State)) == 1
     finished(hub.bus, both[0].result(), written=True)
     finished(hub.bus, both[1].result(), written=False)
+    await hub.commit()
+    assert await hub.take("bob") == []
+
+
+@pytest.mark.parametrize("first_wrote", [True, False])
+async def test_a_reply_that_one_of_two_calls_has_told_is_settled(hub: SmallHub, first_wrote: bool) -> None:
+    async def call(written: bool) -> None:
+        finished(hub.bus, await ask(hub.bus, question(id=ID), 30), written=written)  # before the other one hears
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(call(first_wrote))
+        tasks.create_task(call(not first_wrote))
+        await answer(hub, (await hub.take(wait_seconds=5))[0])
     await hub.commit()
     assert await hub.take("bob") == []
 

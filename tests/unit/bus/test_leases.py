@@ -74,7 +74,7 @@ async def test_the_end_of_an_old_attempt_leaves_the_new_one(hub: SmallHub) -> No
 
 async def test_a_newer_lease_replaces_an_older_one(hub: SmallHub) -> None:
     book, old = LeaseBook(), await lease_on(hub)
-    new = replace(old, parcel=Parcel(replace(old.parcel.delivery, attempt=2), old.parcel.envelope))
+    new = replace(old, parcel=Parcel(old.parcel.delivery._replace(attempt=2), old.parcel.envelope))
     book.add(old)
     book.add(new)
     assert (book.get(old.key, 1), book.get(old.key, 2)) == (None, new)

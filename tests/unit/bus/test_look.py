@@ -95,6 +95,16 @@ async def test_a_look_may_wait_for_a_change(hub: SmallHub) -> None:
     assert looking.result().deliveries[0].state is State.LEASED
 
 
+async def test_a_change_between_the_look_and_the_wait_is_not_missed(hub: SmallHub) -> None:
+    sent = await hub.send()
+    async with asyncio.TaskGroup() as tasks:
+        looking = tasks.create_task(receipt(hub.bus, OPEN, sent.envelope.id, 20))
+        await asyncio.sleep(0)
+        hub.bus.signals.wake("message:" + sent.envelope.id)
+        await settle()
+        assert looking.done()
+
+
 async def test_a_look_that_waits_sees_the_reply(hub: SmallHub) -> None:
     sent = await hub.send(intent="request")
     await hub.ack(await hub.take_one())

@@ -1,12 +1,13 @@
 """Every arrow of the table as a change of a row: what it stamps, when it is looked at next, who is told and woken."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
+from angelia.bus.ask import ask, finished
 from angelia.bus.moves import backoff, give_back, move, sweep_time
 from angelia.bus.ports import Parcel, Tx
+from angelia.bus.publish import Draft
 from angelia.model.delivery import TABLE, Delivery, Event, Hand, State, after
 from angelia.model.envelope import Intent
 from angelia.model.failure import Reason
@@ -20,7 +21,7 @@ NOW = 1_000_000_000
 async def in_state(hub: SmallHub, state: State, **more: object) -> Parcel:
     """A request in some state, put there without any arrow."""
     sent = await hub.send(intent="request")
-    row = replace(sent.deliveries[0], state=state, **more)  # type: ignore[arg-type]
+    row = sent.deliveries[0]._replace(state=state, **more)  # type: ignore[arg-type]
     await hub.bus.store.write(lambda tx: tx.move(sent.deliveries[0], row))
     return Parcel(await hub.row(sent), sent.envelope)
 
@@ -118,12 +119,27 @@ async def test_a_delay_that_outlived_its_row_does_nothing(hub: SmallHub) -> None
     assert (row.state, row.deferred) == (State.DELIVERED, False)
 
 
+async def test_an_old_delay_does_not_shorten_a_new_one(hub: SmallHub) -> None:
+    """A blocking question may take what is put off; it comes back, and is put off anew."""
+    asked = Draft(sender="bob", to="ann", text="?", id="0" * 32)
+    finished(hub.bus, await ask(hub.bus, asked, 0), written=False)
+    await hub.commit()
+    await hub.send("ann", "bob", "!", in_reply_to="0" * 32)
+    await hub.nack(await hub.take_one("bob"), 60)
+    got = await ask(hub.bus, asked, 0)
+    finished(hub.bus, got, written=False)
+    await settle()
+    await hub.nack(await hub.take_one("bob"), 3600)
+    await hub.pass_time(61)
+    assert await hub.take("bob") == []
+
+
 async def test_a_delay_keeps_what_changed_beside_it(hub: SmallHub) -> None:
     await hub.send()
     held = await hub.take_one()
     await hub.nack(held, 5)
     row = await hub.row(held)
-    await hub.bus.store.write(lambda tx: tx.move(row, replace(row, hand=None)))
+    await hub.bus.store.write(lambda tx: tx.move(row, row._replace(hand=None)))
     await hub.pass_time(6)
     row = await hub.row(held)
     assert (row.deferred, row.hand) == (False, None)
@@ -189,7 +205,7 @@ def row_in(state: State, **more: object) -> Delivery:
         key=1, seq=1, message_id="0" * 32, mailbox="ann", to="ann", sender="bob", size=300, state=state,
         accepted_at=NOW, expires_at=NOW + 5_000, sweep_at=None,
     )  # fmt: skip
-    return replace(row, **more)  # type: ignore[arg-type]
+    return row._replace(**more)  # type: ignore[arg-type]
 
 
 KEEP = 30 * DAY * 1000

@@ -73,6 +73,17 @@ async def test_two_units_of_one_commit_share_the_window_between_them() -> None:
     assert [s.result().deliveries[0].state.word for s in sending] == ["leased", "queued", "queued"]
 
 
+async def test_held_mail_is_handed_to_nobody_and_wakes_nobody() -> None:
+    hub = await SmallHub.open(Limits(chain_depth=0))
+    root = await hub.send("cat", "bob")
+    await hub.listen()
+    with hub.bus.signals.watch("ann") as watch:
+        ticket = watch.ticket()
+        (row,) = (await hub.send(thread=root.envelope.id)).deliveries
+        assert (row.state, row.attempt, row.hand) == (State.HELD, 0, None)
+        assert not watch.changed(ticket).done()
+
+
 async def test_a_reply_goes_to_the_ask_that_waits_before_the_stream(hub: SmallHub) -> None:
     reader = await hub.listen("bob")
     async with asyncio.TaskGroup() as tasks:

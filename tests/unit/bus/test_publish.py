@@ -9,7 +9,7 @@ import pytest
 from angelia.bus.ask import ask
 from angelia.bus.cancel import requeue
 from angelia.bus.core import close_bus
-from angelia.bus.publish import Draft, publish_soon
+from angelia.bus.publish import UNIT_MESSAGES, Accepted, Draft, publish, publish_many
 from angelia.model.delivery import State
 from angelia.model.envelope import Intent, Kind, Lane
 from angelia.model.errors import (
@@ -86,10 +86,18 @@ async def test_the_first_message_makes_its_sender_known_and_no_member(hub: Small
     assert "dora" not in hub.bus.directory.members()
 
 
-async def test_many_of_one_caller_share_the_queue_and_keep_their_order(hub: SmallHub) -> None:
-    soon = [publish_soon(hub.bus, Draft(sender="bob", to="ann", text=str(n))) for n in range(20)]
-    await asyncio.gather(*soon)
-    assert texts(await hub.take()) == [str(n) for n in range(20)]
+async def test_a_batch_keeps_its_order_over_all_its_units(hub: SmallHub) -> None:
+    drafts = [Draft(sender="bob", to="ann", text=str(n)) for n in range(2 * UNIT_MESSAGES + 1)]
+    outcomes = await publish_many(hub.bus, drafts)
+    assert [o.envelope.text for o in outcomes if isinstance(o, Accepted)] == [draft.text for draft in drafts]
+    assert texts(await hub.mailbox()) == [draft.text for draft in drafts]
+
+
+async def test_in_a_batch_a_refusal_harms_no_other(hub: SmallHub) -> None:
+    drafts = [Draft(sender="bob", to=to, text=text) for to, text in [("ann", "1"), ("nobody", "2"), ("ann", "")]]
+    outcomes = await publish_many(hub.bus, [*drafts, Draft(sender="bob", to="ann", text="4")])
+    assert [type(outcome) for outcome in outcomes] == [Accepted, UnknownAgent, BadRequest, Accepted]
+    assert texts(await hub.take()) == ["1", "4"]
 
 
 # ----------------------------------------------------------------------------------------------------------- refusals
@@ -236,7 +244,7 @@ async def test_a_repeat_is_known_for_as_long_as_the_message_is_kept() -> None:
 
 
 async def test_repeats_at_the_same_moment_are_one_message(hub: SmallHub) -> None:
-    soon = [publish_soon(hub.bus, Draft(sender="bob", to="ann", text="once", key="k")) for _ in range(50)]
+    soon = [publish(hub.bus, Draft(sender="bob", to="ann", text="once", key="k")) for _ in range(50)]
     outcomes = await asyncio.gather(*soon)
     assert [o.duplicate for o in outcomes] == [False] + [True] * 49
     assert len({o.envelope.id for o in outcomes}) == 1

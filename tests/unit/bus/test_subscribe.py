@@ -263,6 +263,24 @@ async def test_what_is_nacked_and_handed_over_anew_is_not_written_yet(hub: Small
     assert (await hub.row(sent)).used == 1
 
 
+async def test_what_is_nacked_and_leased_anew_as_the_stream_ends_is_not_written_yet(
+    store: TroubledStore, troubled: SmallHub
+) -> None:
+    reader = await troubled.listen(hand=Hand.MANUAL)
+    sent = await troubled.send()
+    await reader.read()
+    store.late = True
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(troubled.nack(reader.seen[0].parcel, 0))
+        await settle()
+        tasks.create_task(next_items(troubled.bus, reader.stream))
+        await settle()
+        await detach(troubled.bus, reader.stream)
+        await store.let_go()
+    row = await troubled.row(sent)
+    assert (row.state, row.attempt, row.used) == (State.QUEUED, 2, 1)
+
+
 async def test_ten_breaks_make_a_dead_letter(hub: SmallHub) -> None:
     sent = await hub.send(intent="request")
     for attempt in range(1, 11):

@@ -1,7 +1,6 @@
 """The native shapes: what they take, what they refuse, what they show."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -65,4 +64,4 @@ def test_a_receipt_says_who_holds_a_leased_delivery_and_until_when() -> None:
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.LEASED])
 def test_nobody_holds_what_is_not_leased(state: State) -> None:
-    assert native.delivery_out(replace(DELIVERY, state=state)).holder is None
+    assert native.delivery_out(DELIVERY._replace(state=state)).holder is None

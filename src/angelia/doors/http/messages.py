@@ -1,6 +1,5 @@
 """Messages: how a request becomes an envelope, and what is told of it afterwards."""
 
-import asyncio
 from typing import Literal
 
 import msgspec
@@ -11,13 +10,13 @@ from angelia.bus.caller import Caller, may
 from angelia.bus.cancel import cancel
 from angelia.bus.core import Bus
 from angelia.bus.look import Receipt, expected, held_until, receipt
-from angelia.bus.publish import Accepted, Draft, publish, publish_soon
+from angelia.bus.publish import Accepted, Draft, publish, publish_many
 from angelia.doors.http.call import Call
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.problem import as_dict
 from angelia.model.address import EVERYONE
 from angelia.model.envelope import Kind, Lane, Replay
-from angelia.model.errors import AngeliaError, BadRequest, TooLarge
+from angelia.model.errors import BadRequest, CallerError, TooLarge
 from angelia.model.failure import Reason, prose
 from angelia.protocol import native
 from angelia.protocol.json import compact, struct
@@ -59,29 +58,28 @@ def _is_batch(data: bytes) -> bool:
 
 
 async def _send_batch(call: Call, bus: Bus, data: bytes) -> None:
-    """Each message has an outcome of its own; all of them are queued at once, so that they share commits."""
+    """Each message has an outcome of its own; those that are accepted share commits."""
     items = struct(data, native.BatchIn, bus.limits.body_depth).messages
     most = bus.limits.batch_messages
     if len(items) > most:
         raise TooLarge(f"A batch has at most {most} messages. Nothing was stored.", limit=most)
-    waiting: list[asyncio.Future[Accepted] | AngeliaError] = []
-    for item in items:
+    outcomes: list[Accepted | CallerError | None] = [None] * len(items)
+    drafts: dict[int, Draft] = {}
+    for place, item in enumerate(items):
         try:
             asked = struct(bytes(item), native.SendIn, bus.limits.body_depth)
-            waiting.append(publish_soon(bus, draft_of(bus, call.caller, asked)))
-        except AngeliaError as error:
-            waiting.append(error)
-    await call.answer({"outcomes": [await _outcome(each) for each in waiting]})
+            drafts[place] = draft_of(bus, call.caller, asked)
+        except CallerError as error:
+            outcomes[place] = error
+    for place, outcome in zip(drafts, await publish_many(bus, list(drafts.values())), strict=True):
+        outcomes[place] = outcome
+    await call.answer({"outcomes": [_outcome(each) for each in outcomes if each is not None]})
 
 
-async def _outcome(item: asyncio.Future[Accepted] | AngeliaError) -> dict[str, object]:
-    try:
-        if isinstance(item, AngeliaError):
-            raise item
-        accepted = await item
-    except AngeliaError as error:
-        return {"status": error.status, "problem": as_dict(error)}
-    return {"status": 200 if accepted.duplicate else 201, "sent": sent(accepted)}
+def _outcome(outcome: Accepted | CallerError) -> dict[str, object]:
+    if isinstance(outcome, CallerError):
+        return {"status": outcome.status, "problem": as_dict(outcome)}
+    return {"status": 200 if outcome.duplicate else 201, "sent": sent(outcome)}
 
 
 def draft_of(bus: Bus, caller: Caller, asked: native.SendIn, *, key: str | None = None) -> Draft:

@@ -16,7 +16,7 @@ from angelia.model.errors import AngeliaError, DiskFull, Unwell
 from angelia.storage.sqlite.rows import Row
 
 BUSY_MS = 10_000  # another program (a backup, a curious person) may hold the file for a moment
-WRITER_CACHE_KIB = 32 * 1024  # holds the upper levels of every index with millions of rows
+WRITER_CACHE_KIB = 8 * 1024  # 2 to 128 MiB cost the same with a million rows: the system's own cache is behind it
 READER_CACHE_KIB = 4 * 1024  # a commit empties it, so a larger one would not pay
 LOG_KEPT_BYTES = 32 * 1024 * 1024  # what the log is cut to where it had to grow; as full.Reserve.log_bytes
 
