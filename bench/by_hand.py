@@ -13,7 +13,7 @@ from bench.peers.angelia import Angelia
 from bench.peers.base import Peer
 from bench.peers.seed import Seed
 
-ROUNDS = 4
+ROUNDS, SLICES = 4, 40
 ROOT = Path(__file__).parents[1]
 
 
@@ -23,12 +23,16 @@ def compare(folder: Path) -> None:
         peers: tuple[Peer, ...] = (Angelia(folder / "angelia"), Seed(folder / "seed"))
         for peer in peers:
             stack.callback(peer.stop)
-        latency.once(peers[0], latency.WARM_UP)
+        lines = [latency.Line(peer) for peer in peers]
+        lines[0].messages(latency.WARM_UP)
         took: dict[str, list[float]] = {peer.name: [] for peer in peers}
+        for _ in range(SLICES):
+            for line in lines:
+                took[line.peer.name] += [seconds * 1e6 for seconds in line.messages(latency.SLICE)]
+        for line in lines:
+            line.close()
         rates: dict[str, list[float]] = {peer.name: [] for peer in peers}
         for _ in range(ROUNDS):
-            for peer in peers:
-                took[peer.name].append(latency.once(peer, latency.COUNT) * 1e6)
             for peer in peers:
                 rates[peer.name].append(sends.once(peer, 2.0).each_second)
     _line("send → stream, p50", "µs", took)

@@ -14,7 +14,7 @@ from bench.peers.bare import Bare, sync_seconds
 from bench.peers.base import Peer
 from bench.peers.seed import Seed
 
-COUNT = 300
+SLICE = 20  # messages of one peer, before the next one's turn: a slow moment of the machine falls on all of them
 # So many commits that the hub's log has reached its full length, as in one that has run for a while.
 WARM_UP = 1500
 LIMITS = (
@@ -33,22 +33,26 @@ def measure(bench: Bench) -> list[Measured]:
         hub = Angelia(bench.place("angelia"))
         stack.callback(hub.stop)
         peers: list[Peer] = [hub]
-        for kind in (*installed(), Seed):
+        kinds: list[type[Peer]] = [*installed(), Seed]
+        for kind in kinds:
             peers.append(kind(bench.place(kind.name)))
             stack.callback(peers[-1].stop)
         bare = Bare(bench.place("bare"))
         stack.callback(bare.stop)
         bench.versions.update({peer.name: peer.version() for peer in peers})
-        once(hub, WARM_UP)
-        took: dict[str, list[float]] = {peer.name: [] for peer in peers} | {"fdatasync": [], "bare request": []}
-        for number in bench.rounds(7):
-            for peer in peers:
-                took[peer.name].append(once(peer, COUNT))
-            took["fdatasync"].append(median(sync_seconds(bench.folder, COUNT)))
-            connection, request = bare.sender(0)
-            with connection:
-                took["bare request"].append(median(round_trips(bare, connection, request, COUNT)))
-            bench.tell(f"round {number + 1}: " + ", ".join(f"{k} {microseconds(v[-1])}" for k, v in took.items()))
+        lines = [Line(peer) for peer in peers]
+        lines[0].messages(WARM_UP)
+        names = [*(peer.name for peer in peers), "fdatasync", "bare request"]
+        took: dict[str, list[float]] = {name: [] for name in names}
+        connection, request = bare.sender(0)
+        for number in bench.rounds(100, 25):
+            for line in lines:
+                took[line.peer.name] += line.messages(SLICE)
+            took["fdatasync"] += sync_seconds(bench.folder, SLICE)
+            took["bare request"] += round_trips(bare, connection, request, SLICE)
+            if number % 25 == 24:
+                shown = ", ".join(f"{name} {microseconds(median(values))}" for name, values in took.items())
+                bench.tell(f"{len(took['angelia']):,} messages each: {shown}")
     middle = {name: median(values) for name, values in took.items()}
     told = ", ".join(f"{name} {microseconds(value)}" for name, value in middle.items())
     floor = middle["fdatasync"] + middle["bare request"]
@@ -58,8 +62,20 @@ def measure(bench: Bench) -> list[Measured]:
     return found
 
 
-def once(peer: Peer, count: int) -> float:
-    """The median over ``count`` messages on fresh connections."""
-    connection, request = peer.sender(0)
-    with peer.reader() as reader, connection:
-        return median(latencies(peer, connection, request, reader, count))
+class Line:
+    """A sender's and a recipient's connection to one peer."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self._reader = peer.reader()
+        self._sender = peer.sender(0)
+
+    def messages(self, count: int) -> list[float]:
+        """Seconds from send to recipient, of so many messages one after another."""
+        took, self._sender = latencies(self.peer, self._sender, self._reader, count)
+        return took
+
+    def close(self) -> None:
+        """Let go of both."""
+        self._reader.close()
+        self._sender[0].close()

@@ -32,26 +32,28 @@ class Rate:
         return self.count / self.seconds
 
 
-def latencies(peer: Peer, sender: socket.socket, request: bytes, reader: socket.socket, count: int) -> list[float]:
-    """Seconds from the first byte of a send until the message is whole at the reader, one message at a time."""
+Sender = tuple[socket.socket, bytes]
+
+
+def latencies(peer: Peer, sender: Sender, reader: socket.socket, count: int) -> tuple[list[float], Sender]:
+    """Seconds from the first byte of a send until the message is whole at the reader; and the sender to go on with."""
     took = []
     for _ in range(count):
         if peer.fresh:
-            sender.close()
-            sender, request = peer.sender(0)
+            sender[0].close()
+            sender = peer.sender(0)
+        connection, request = sender
         started = time.perf_counter()
-        sender.sendall(request)
+        connection.sendall(request)
         data = reader.recv(65536)
         while not peer.arrived(data):
             data += _some(reader)
         took.append(time.perf_counter() - started)
         answer = b""
         while not peer.accepted(answer):
-            answer += _some(sender)
+            answer += _some(connection)
         peer.settle(reader, data)
-    if peer.fresh:
-        sender.close()
-    return took
+    return took, sender
 
 
 def round_trips(peer: Peer, sender: socket.socket, request: bytes, count: int) -> list[float]:

@@ -28,7 +28,8 @@ def measure(bench: Bench) -> list[Measured]:
     """Both figures from the same rounds."""
     with ExitStack() as stack:
         peers: list[Peer] = []
-        for kind in (Angelia, *installed(), Seed):
+        kinds: list[type[Peer]] = [Angelia, *installed(), Seed]
+        for kind in kinds:
             peers.append(kind(bench.place(kind.name)))
             stack.callback(peers[-1].stop)
         bench.versions.update({peer.name: peer.version() for peer in peers})

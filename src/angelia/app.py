@@ -22,6 +22,7 @@ from pathlib import Path
 from angelia import __version__
 from angelia.bus.core import Bus, close_bus, open_bus
 from angelia.bus.directory import digest_of
+from angelia.bus.glance import Disk
 from angelia.bus.system import SystemClock, SystemIds
 from angelia.bus.timekeeper import keep_time
 from angelia.doors.http.hub import Hub
@@ -98,7 +99,7 @@ async def serve(
     try:
         bus = await open_bus(store, clock, SystemIds(), limits)
         port = tcp[0].getsockname()[1]
-        hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED))
+        hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED), lambda: _disk(settings, store))
         most = max(files - FILES_KEPT, FILES_KEPT)
         server = HubServer(
             make_app(bus, hub), tcp, [unix], patience=Patience(), most_connections=most, tls=_tls(settings)
@@ -166,7 +167,20 @@ def limits_of(settings: Settings) -> Limits:
     return replace(Limits(), **settings.limits)  # type: ignore[arg-type]  # checked just above
 
 
-def _hub(settings: Settings, limits: Limits, port: int, bus: Bus, stop: Callable[[], None]) -> Hub:
+def _disk(settings: Settings, store: SqliteStore) -> Disk:
+    """How the disk stands; a look at numbers, which waits for no disk."""
+    found = os.statvfs(settings.data_dir)
+    return Disk(found.f_bavail * found.f_frsize, store.log_bytes, store.refusing)
+
+
+def _hub(
+    settings: Settings,
+    limits: Limits,
+    port: int,
+    bus: Bus,
+    stop: Callable[[], None],
+    disk: Callable[[], Disk],
+) -> Hub:
     return Hub(
         version=__version__,
         pid=os.getpid(),
@@ -182,6 +196,7 @@ def _hub(settings: Settings, limits: Limits, port: int, bus: Bus, stop: Callable
         # Through a proxy anybody may come, though it calls from loopback.
         tokens_only=bool(settings.beyond_loopback) or settings.behind_proxy,
         stop=stop,
+        disk=disk,
     )
 
 

@@ -86,7 +86,7 @@ def free_port() -> int:
                 return port
 
 
-def environment(home: Path, source: Path | None = None, **more: str) -> dict[str, str]:
+def environment(home: Path, source: Path | str | None = None, **more: str) -> dict[str, str]:
     """An environment of its own for a process: the system's commands, a home, UTF-8, and nothing else."""
     path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"])
     return {

@@ -20,7 +20,7 @@ def check(result: Result, kills: int, accepted: int) -> None:
 
 @pytest.mark.timeout(180)
 def test_twenty_kills_break_no_promise() -> None:
-    check(run(Plan(seed=1, kills=20, kill_every=0.7)), 20, 2000)
+    check(run(Plan(seed=1, kills=20, kill_every=0.5)), 20, 2000)
 
 
 @pytest.mark.soak

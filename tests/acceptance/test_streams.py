@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-import os
-import socket
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import httpx
 import pytest
 from httpx_sse import connect_sse
 
-from tests.acceptance.hub import MARGIN, Hub, Stream, eventually, hub
+from tests.acceptance.hub import MARGIN, Hub, Stream, environment, eventually, hub
 from tests.rigs.talk import Talk
 
 STOP_SECONDS = 3
@@ -162,6 +163,19 @@ def test_an_id_that_cannot_be_resumed_from_is_told_and_then_everything_comes(
         assert texts(stream.messages(2)) == ["0", "1"]
 
 
+@pytest.mark.xfail(reason="the store's replay_floor takes the lowest seq that is left for the lowest that ever was")
+def test_an_id_is_not_forgotten_because_its_message_was_handed_over_again(running: Hub, agent: str) -> None:
+    """It took a new seq; nothing after the old one is missing, so there is nothing to reset for."""
+    running.send(agent, "work", "sender")
+    ids = []
+    for _ in range(3):
+        with Stream(running, native(agent, "manual")) as stream:
+            ids.append(stream.next().id)
+        gone(running, agent)
+    with Stream(running, native(agent, "manual"), last_event_id=ids[0]) as stream:
+        assert stream.next().kind == "message"
+
+
 def test_what_came_back_takes_a_new_seq(running: Hub, agent: str) -> None:
     """What a reader sees only rises, so that its last id never hides anything."""
     for number in range(2):
@@ -291,8 +305,10 @@ async def _open_many(at: Hub, count: int, *, prefix: str = "many") -> list[tuple
 
 
 async def test_a_thousand_streams_are_told_goodbye() -> None:
-    """SIGTERM: a last event `bye` with a retry hint for each, and the end within 3 s."""
-    with hub() as at:
+    """SIGTERM: a last event `bye` with a retry hint for each, and the end within 3 s, whoever does not read."""
+    with hub() as at, Stream(at, native("stuck"), receive_bytes=4096):
+        for _ in range(100):
+            at.send("stuck", "x" * 100_000, "sender")
         clients = await _open_many(at, 1000)
         stopping = asyncio.create_task(asyncio.to_thread(at.stop))  # noqa: TID251 - awaited three lines below
         async with asyncio.timeout(STOP_SECONDS * MARGIN):
@@ -391,31 +407,28 @@ def test_a_reader_that_reads_slowly_is_not_cut_off() -> None:
 def test_a_stopped_process_does_not_hold_up_the_others(running: Hub, agent: str) -> None:
     """A client under SIGSTOP: its kernel takes what fits, and nobody else waits."""
     running.claim(f"{agent}b")
-    child = os.fork()
-    if child == 0:
-        _sleep_on_a_stream(running.port, agent)
-    try:
-        eventually(lambda: is_online(running, agent))
-        os.kill(child, 19)
-        with Stream(running, native(f"{agent}b")) as other:
-            for _ in range(50):
-                running.send(agent, "x" * 100_000, "sender")
-                running.send(f"{agent}b", "y", "sender")
-                other.next(1 * MARGIN)
-    finally:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
+    words = [sys.executable, "-c", READER, str(running.port), agent]
+    with subprocess.Popen(words, env=environment(running.base)) as child:
+        try:
+            eventually(lambda: is_online(running, agent))
+            child.send_signal(signal.SIGSTOP)
+            with Stream(running, native(f"{agent}b")) as other:
+                for _ in range(50):
+                    running.send(agent, "x" * 100_000, "sender")
+                    running.send(f"{agent}b", "y", "sender")
+                    other.next(1 * MARGIN)
+        finally:
+            child.kill()
     eventually(lambda: running.inbox(agent)["total"] > 0)
 
 
-def _sleep_on_a_stream(port: int, agent: str) -> None:
-    try:
-        sock = socket.create_connection(("127.0.0.1", port))
-        sock.sendall(f"GET /subscribe?agent={agent} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-        while sock.recv(65536):
-            time.sleep(0.01)
-    finally:
-        os._exit(0)
+READER = """
+import socket, sys
+sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+sock.sendall(f"GET /subscribe?agent={sys.argv[2]} HTTP/1.1\\r\\nHost: 127.0.0.1\\r\\n\\r\\n".encode())
+while sock.recv(65536):
+    pass
+"""
 
 
 # --------------------------------------------------------------------------------------------------- keeping it alive

@@ -412,6 +412,9 @@ async def test_dead_gives_dead_and_held_ones_by_key(store: Store) -> None:
     assert await dead(0, 99) == [4, 8, 12, 16]
     assert await dead(4, 2) == [8, 12]
     assert await dead(16, 9) == []
+    assert await store.read(lambda view: view.stuck(99)) == (2, 2)
+    assert await store.read(lambda view: view.stuck(3)) == (2, 1)
+    assert await store.read(lambda view: view.stuck(0)) == (0, 0)
 
 
 async def test_due_gives_what_time_has_come_for_the_earliest_first(store: Store) -> None:

@@ -71,9 +71,9 @@ class Reader:
         """The mail among it."""
         return [item for item in await self.items() if isinstance(item, Mail)]
 
-    async def transients(self) -> list[bytes]:
+    async def transients(self) -> list[Envelope]:
         """The notices that are not stored among it."""
-        return [item.data for item in await self.items() if isinstance(item, Transient)]
+        return [item.envelope for item in await self.items() if isinstance(item, Transient)]
 
     def write(self, items: Sequence[Item]) -> None:
         """Write these, as a door does: the bytes first, then the bus is told."""

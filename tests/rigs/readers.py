@@ -245,8 +245,8 @@ class Streamer(Reader):
                     if event.kind == "message":
                         self._last_id = event.id or self._last_id
                         await self._take(event.json, client)
-                        if self.dies():  # with more unread: what is not seen is lost to it, or only the connection is
-                            killed = self.dies(0.1)
+                        if self.dies(2 * KILLED):  # with more unread; mostly only the connection is lost
+                            killed = self.dies(0.05)
                             break
                     elif event.kind == "reset":
                         self.scene.fault(f"{self.name} was told to reset: {event.data}")

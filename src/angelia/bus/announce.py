@@ -7,7 +7,7 @@ hour, never answered.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from angelia.bus.core import Bus
 from angelia.bus.place import place
@@ -39,52 +39,42 @@ def _tell(bus: Bus, tx: Tx, stream: Stream) -> None:
     others -= {stream.mailbox, PERSON}
     text = f"{stream.name} is connected: messages reach it in real time now"
     payload = {"type": CONNECTED, "text": text, "agent": stream.name}
+    body = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
     for other in sorted(others):
         live = bus.streams.attached.get(other)
         if live is not None and live.ended is None:
-            meta = {"from": PRESENCE, "type": CONNECTED, "kind": Kind.NOTICE.value}
-            tx.then(_show(live, _compact({**payload, "_meta": meta})))
-        elif bus.directory.find(other) is not None:
-            _store(bus, tx, other, stream, _compact(payload))
+            tx.then(_show(live, _notice(bus, live.name, body)))
+        elif (agent := bus.directory.find(other)) is not None:
+            # Only what nobody has been handed is replaced: what has been keeps its place among a resume's copies.
+            unread = tx.inbox(other, 0, MOST_LOOKED_AT, frozenset({State.QUEUED}), PRESENCE).parcels
+            tx.remove([p.delivery for p in unread if p.envelope.body == body and not p.delivery.attempt])
+            place(bus, tx, _notice(bus, agent.handle, body), [parse(agent.handle)])
 
 
-def _show(live: Stream, data: bytes) -> Callable[[], None]:
+def _show(live: Stream, notice: Envelope) -> Callable[[], None]:
     def effect() -> None:
-        live.transient.append(data)
+        live.transient.append(notice)
         live.wake()
 
     return effect
 
 
-def _store(bus: Bus, tx: Tx, other: str, stream: Stream, body: bytes) -> None:
-    # Only what nobody has been handed is replaced: what has been keeps its place among the copies of a resume.
-    unread = tx.inbox(other, 0, MOST_LOOKED_AT, frozenset({State.QUEUED}), PRESENCE).parcels
-    tx.remove([p.delivery for p in unread if p.envelope.body == body and not p.delivery.attempt])
+def _notice(bus: Bus, to: str, body: bytes) -> Envelope:
     now = bus.clock.now()
     message_id = bus.ids.message_id()
-    to = bus.directory.name_of(other)
-    place(
-        bus,
-        tx,
-        Envelope(
-            id=message_id,
-            sender=PRESENCE,
-            to=to,
-            intent=Intent.ACK,
-            kind=Kind.NOTICE,
-            text=None,
-            body=body,
-            flat=True,
-            thread=message_id,
-            chain=message_id,
-            created_at=now,
-            expires_at=now + bus.limits.presence_ttl_seconds * 1000,
-            verified=True,
-            fingerprint=fingerprint(PRESENCE, to, Intent.ACK, Kind.NOTICE, None, body, None, None),
-        ),
-        [parse(to)],
+    return Envelope(
+        id=message_id,
+        sender=PRESENCE,
+        to=to,
+        intent=Intent.ACK,
+        kind=Kind.NOTICE,
+        text=None,
+        body=body,
+        flat=True,
+        thread=message_id,
+        chain=message_id,
+        created_at=now,
+        expires_at=now + bus.limits.presence_ttl_seconds * 1000,
+        verified=True,
+        fingerprint=fingerprint(PRESENCE, to, Intent.ACK, Kind.NOTICE, None, body, None, None),
     )
-
-
-def _compact(value: Mapping[str, object]) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

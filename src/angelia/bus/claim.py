@@ -54,15 +54,16 @@ class Claimer:
         self.taken: list[Parcel] = []
 
 
-def take(bus: Bus, tx: Tx, scope: Scope, limit: int, hand: Hand) -> list[Parcel]:
+def take(bus: Bus, tx: Tx, scope: Scope, limit: int, hand: Hand, max_bytes: int | None = None) -> list[Parcel]:
     """Lease what is due, in order, inside a unit: something, unless nothing at all is due."""
+    max_bytes = bus.limits.claim_bytes if max_bytes is None else max_bytes
     now = bus.clock.now()
     taken: list[Parcel] = []
     highs: dict[str, int] = {}
     looking = limit > 0
     while looking:
         looking = False
-        for parcel in tx.waiting(scope, limit, bus.limits.claim_bytes):
+        for parcel in tx.waiting(scope, limit, max_bytes):
             delivery = parcel.delivery
             if delivery.attempt == 0 and delivery.expires_at <= now:
                 expire(bus, tx, parcel)
@@ -173,7 +174,7 @@ def grant(bus: Bus, parcel: Parcel, seconds: float) -> Lease:
     start = bus.clock.monotonic()
     now = bus.clock.now()
     lease = Lease(
-        parcel,
+        parcel.delivery,
         parcel.delivery.hand or Hand.CLAIM,
         since=now,
         ends=now + int(seconds * 1000),
@@ -186,23 +187,24 @@ def grant(bus: Bus, parcel: Parcel, seconds: float) -> Lease:
 
 
 def _remind(bus: Bus, lease: Lease, when: float) -> None:
-    """Look at a lease at ``when``, unless that happens earlier anyway."""
-    if lease.reminder is None or when < lease.reminder:
-        lease.reminder = when
-        bus.timers.at(when, lambda: _lapse(bus, lease, when))
+    """Look at a lease at ``when``, and no more at the time that was set before."""
+    if lease.reminder is not None:
+        lease.reminder.cancel()
+    lease.reminder = bus.timers.at(when, lambda: _lapse(bus, lease))
 
 
-def _lapse(bus: Bus, lease: Lease, when: float) -> None:
-    """A lease's reminder fired: take it back if it really is over, else remind again at its new end."""
-    gone = bus.leases.get(lease.key, lease.attempt) is not lease
-    if gone or lease.reminder != when or lease.deadline is None:
-        return
-    lease.reminder = None
-    if lease.deadline > bus.clock.monotonic():
-        _remind(bus, lease, lease.deadline)
+def _lapse(bus: Bus, lease: Lease) -> None:
+    """A lease is over: take it back."""
+    if bus.leases.get(lease.key, lease.attempt) is not lease:
         return
     bus.leases.drop(lease.key, lease.attempt)  # over from now on: nobody renews what is on its way back
-    bus.submit(lambda tx: give_back(bus, tx, lease.parcel, Event.LAPSE, used=True))
+
+    def unit(tx: Tx) -> None:
+        envelope = tx.message(lease.delivery.message_id)
+        if envelope is not None:
+            give_back(bus, tx, Parcel(lease.delivery, envelope), Event.LAPSE, used=True)
+
+    bus.submit(unit)
 
 
 def release(bus: Bus, parcels: Sequence[Parcel], *, used: bool) -> None:
@@ -273,7 +275,7 @@ async def renew(bus: Bus, caller: Caller, token: str, lease_seconds: float | Non
     lease = bus.leases.get(key, attempt)
     if lease is None:
         raise await bus.store.read(lambda view: _lost(bus, caller, view.delivery(key)))
-    _own(bus, caller, lease.parcel.delivery)
+    _own(bus, caller, lease.delivery)
     if lease.deadline is None or lease.cap is None:
         return Settled(State.LEASED)  # a manual stream's lease lasts as long as the stream
     start = bus.clock.monotonic()

@@ -14,21 +14,29 @@ from angelia.model.address import PERSON, RESERVED, SEED_AGENTS
 from angelia.model.agent import Agent, Token
 from angelia.model.errors import RateLimited, UnknownAgent
 
+MOST_LONGER = 3  # letters by which a close name may be longer or shorter
+MOST_COMPARED = 500  # names that are compared with an unknown one: comparing thousands would hold everyone up
 SEEN_STEP_MS = 3_600_000  # how stale ``seen_at`` on disk may be: it serves only to forget after 30 days
 
 
 class Directory:
-    """The agents and tokens of this hub. Reads are look-ups; writes happen inside a unit."""
+    """The agents and tokens of this hub. Reads are look-ups, on the loop and inside units; writes happen inside a unit.
+
+    What changes on the loop is never walked over elsewhere, only copied in one step.
+    """
 
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
         self._tokens: dict[bytes, Token] = {}
-        self._members: tuple[str, ...] | None = None
+        self._members: set[str] = set()
+        self._known = 0  # names, as the units see it
 
     async def open(self, store: Store, now: int) -> None:
         """Read everything in, and add the two names that are known from the start."""
         agents, tokens = await store.read(lambda view: (view.agents(), view.tokens()))
-        self.agents = {agent.mailbox: agent for agent in agents}
+        self._known = len(agents)
+        for agent in agents:
+            self._set(agent)
         self._tokens = {token.digest: token for token in tokens}
         missing = [name for name in SEED_AGENTS if name not in self.agents]
         if missing:
@@ -61,15 +69,14 @@ class Directory:
         agent = self.agents.get(mailbox)
         if agent is not None:
             return agent.handle
-        close = get_close_matches(mailbox, [*self.agents, PERSON], n=3, cutoff=0.6)
+        near = [name for name in [*self.agents, PERSON] if abs(len(name) - len(mailbox)) <= MOST_LONGER]
+        close = get_close_matches(mailbox, near[-MOST_COMPARED:], n=3, cutoff=0.6)
         hint = f" Did you mean {', '.join(close)}?" if close else ""
         raise UnknownAgent(f"Nobody here is called '{name}'.{hint} Nothing was stored.", suggestions=close)
 
     def members(self) -> tuple[str, ...]:
         """The mailboxes that get what is sent to ``*``."""
-        if self._members is None:
-            self._members = tuple(sorted(box for box, agent in self.agents.items() if agent.member))
-        return self._members
+        return tuple(sorted(self._members))
 
     def token_agent(self, digest: bytes, now: int) -> str | None:
         """The handle that a token with this digest proves, or None."""
@@ -96,18 +103,22 @@ class Directory:
             return
         agent = tx.agent(mailbox)
         if agent is None:
-            if most is not None and len(self.agents) >= most:
+            if most is not None and self._known >= most:
                 raise RateLimited(f"{most} names are known here; '{name}' is not one of them.", limit=most)
             agent = Agent(handle=name, member=member, created_at=now, seen_at=now)
         self.put(tx, replace(agent, member=agent.member or member, seen_at=now))
 
     def put(self, tx: Tx, agent: Agent) -> None:
         """Write an agent as it stands."""
+        if tx.agent(agent.mailbox) is None:
+            self._count(tx, 1)
         tx.put_agent(agent)
         tx.then(lambda: self._set(agent))
 
     def remove(self, tx: Tx, mailbox: str) -> None:
         """Forget a name and its tokens."""
+        if tx.agent(mailbox) is not None:
+            self._count(tx, -1)
         tx.remove_agent(mailbox)
         tx.then(lambda: self._unset(mailbox))
 
@@ -121,16 +132,24 @@ class Directory:
         tx.remove_token(token.id)
         tx.then(lambda: self._forget(token))
 
+    def _count(self, tx: Tx, more: int) -> None:
+        self._known += more
+
+        def undo() -> None:
+            self._known -= more
+
+        tx.otherwise(undo)
+
     def _set(self, agent: Agent) -> None:
         self.agents[agent.mailbox] = agent
-        self._members = None
+        (self._members.add if agent.member else self._members.discard)(agent.mailbox)
 
     def _forget(self, token: Token) -> None:
         self._tokens.pop(token.digest, None)
 
     def _unset(self, mailbox: str) -> None:
         self.agents.pop(mailbox, None)
-        self._members = None
+        self._members.discard(mailbox)
         for token in self.tokens_of(mailbox):
             self._forget(token)
 

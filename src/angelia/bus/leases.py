@@ -8,9 +8,9 @@ import hmac
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from angelia.bus.ports import Parcel
 from angelia.bus.streams import Stream
-from angelia.model.delivery import Hand
+from angelia.bus.timers import Timer
+from angelia.model.delivery import Delivery, Hand
 from angelia.model.errors import UnknownMessage
 
 MAC_BYTES = 12
@@ -19,30 +19,32 @@ NO_LEASE = "That is no lease of this hub. Nothing was changed."
 
 @dataclass(slots=True)
 class Lease:
-    """One delivery in somebody's hands. ``deadline`` and ``cap`` are monotonic seconds; None: no time of its own.
+    """One delivery in somebody's hands (without its message: an idle lease holds no memory to speak of).
+
+    ``deadline`` and ``cap`` are monotonic seconds; None: no time of its own.
 
     ``since`` is UTC milliseconds, for people; ``ends`` is when they may expect it back. ``stream`` is the manual stream
     that has it, where one has. ``reminder`` is when it is looked at next.
     """
 
-    parcel: Parcel
+    delivery: Delivery
     hand: Hand
     since: int
     ends: int | None
     deadline: float | None
     cap: float | None
     stream: Stream | None = None
-    reminder: float | None = None
+    reminder: Timer | None = None
 
     @property
     def key(self) -> int:
         """The delivery's key."""
-        return self.parcel.delivery.key
+        return self.delivery.key
 
     @property
     def attempt(self) -> int:
         """The attempt it was leased under."""
-        return self.parcel.delivery.attempt
+        return self.delivery.attempt
 
 
 class LeaseBook:
@@ -69,8 +71,11 @@ class LeaseBook:
 
     def drop(self, key: int, attempt: int) -> None:
         """Forget the lease of this attempt; a newer one stays."""
-        if self.get(key, attempt) is not None:
+        lease = self.get(key, attempt)
+        if lease is not None:
             del self._by_key[key]
+            if lease.reminder is not None:
+                lease.reminder.cancel()
 
 
 def token_for(secret: bytes, key: int, attempt: int) -> str:

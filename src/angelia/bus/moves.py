@@ -79,7 +79,7 @@ def give_back(
     back = move(bus, tx, parcel, event, used=count, deferred=bool(delay))
     if back is not None and delay:
         due = bus.clock.monotonic() + delay
-        tx.then(lambda: bus.timers.at(due, lambda: _come_due(bus, back)))
+        tx.then(lambda: _remind(bus, due, back.delivery.key, back.delivery.attempt))
     return back
 
 
@@ -88,12 +88,16 @@ def backoff(parcel: Parcel) -> int:
     return nack_delay(parcel.delivery.used + 1)
 
 
-def _come_due(bus: Bus, parcel: Parcel) -> None:
-    """A nack's delay is over: the row is due again, if it still waits."""
+def _remind(bus: Bus, due: float, key: int, attempt: int) -> None:
+    bus.timers.at(due, lambda: _come_due(bus, key, attempt))
+
+
+def _come_due(bus: Bus, key: int, attempt: int) -> None:
+    """A nack's delay is over: the row is due again, if it still waits under that attempt."""
 
     def unit(tx: Tx) -> None:
-        here, then = tx.delivery(parcel.delivery.key), parcel.delivery
-        if here is None or not here.deferred or here.attempt != then.attempt:
+        here = tx.delivery(key)
+        if here is None or not here.deferred or here.attempt != attempt:
             return
         if tx.move(here, here._replace(deferred=False)):
             tx.then(lambda: bus.wake(here.mailbox))

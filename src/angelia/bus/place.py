@@ -125,8 +125,9 @@ def _hand_over(bus: Bus, envelope: Envelope, rows: Sequence[Delivery], takers: S
 def push(bus: Bus, stream: Stream, parcel: Parcel) -> None:
     """Give a stream a delivery that is leased to it. One that has ended meanwhile gives it back when it detaches."""
     if stream.hand is Hand.MANUAL:
+        now = bus.clock.now()
         bus.leases.add(
-            Lease(parcel, Hand.MANUAL, since=bus.clock.now(), ends=None, deadline=None, cap=None, stream=stream)
+            Lease(parcel.delivery, Hand.MANUAL, since=now, ends=None, deadline=None, cap=None, stream=stream)
         )
     stream.buffer.append(parcel)
     stream.wake()

@@ -117,6 +117,10 @@ class View(Protocol):
         """Dead and held deliveries with key > ``after``, by key."""
         ...
 
+    def stuck(self, limit: int) -> tuple[int, int]:
+        """How many are held, and how many dead; of both together ``limit`` are counted at most."""
+        ...
+
     def due(self, now: int, limit: int) -> list[Parcel]:
         """Those whose ``sweep_at`` has come, the earliest first; leased ones never have one."""
         ...

@@ -4,6 +4,7 @@ What must stay true: presence never touches mail. This memory only saves work: c
 forgets no more than when the last streams ended.
 """
 
+MOST_ENDED = 10_000
 MOST_PAIRS = 100_000  # pairs remembered as already written; forgetting one costs a needless row
 
 
@@ -31,6 +32,8 @@ class Presence:
     def came_back(self, mailbox: str, now: float, gap: float) -> bool:
         """True where the stream that opens now is news: none before, or none for ``gap`` seconds."""
         ended = self._ended.pop(mailbox, None)
+        if len(self._ended) >= MOST_ENDED:  # whoever has been away for longer is as if never here
+            self._ended = {box: at for box, at in self._ended.items() if now - at < gap}
         return ended is None or now - ended >= gap
 
 

@@ -6,6 +6,7 @@ content is the same message and gets the same answer; with other content it is r
 are one unit.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -91,10 +92,7 @@ async def publish_many(bus: Bus, drafts: Sequence[Draft]) -> list[Accepted | Cal
     bus.check_running()
     parts = [drafts[start : start + UNIT_MESSAGES] for start in range(0, len(drafts), UNIT_MESSAGES)]
     units = [bus.store.write(_accept_each(bus, part), weight=sum(map(weight, part))) for part in parts]
-    outcomes: list[Accepted | CallerError] = []
-    for unit in units:
-        outcomes += await unit
-    return outcomes
+    return [outcome for part in await asyncio.gather(*units) for outcome in part]
 
 
 def _accept_each(bus: Bus, drafts: Sequence[Draft]) -> Callable[[Tx], list[Accepted | CallerError]]:
@@ -218,12 +216,12 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]) -> Acc
         fingerprint=mark,
     )
     held = Reason.CHAIN_BUDGET if _over_budget(bus, tx, envelope, now) else None
+    _learn(bus, tx, draft, room, now)  # the last that may refuse
     late = False
     if spot.answers is not None:
         late = spot.answers.delivery.state in (State.FAILED, State.DEAD)
         if after(spot.answers.delivery.state, Event.REPLY) is not None:
             move(bus, tx, spot.answers, Event.REPLY)
-    _learn(bus, tx, draft, room, now)
     rows = place(bus, tx, envelope, room, held=held, late=late)
     return Accepted(envelope, rows, refused=refused)
 

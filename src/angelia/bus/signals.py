@@ -28,6 +28,10 @@ class Signals:
             if not future.done():
                 future.set_result(None)
 
+    def watching(self, key: str) -> int:
+        """How many watch ``key`` now."""
+        return self._users.get(key, 0)
+
     def wake_all(self) -> None:
         """Wake every waiter, as the hub stops."""
         for key in list(self._users):

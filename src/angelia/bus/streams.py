@@ -12,6 +12,7 @@ from typing import Protocol
 
 from angelia.bus.ports import Parcel, Tx
 from angelia.model.delivery import Hand
+from angelia.model.envelope import Envelope
 
 MAX_TRANSIENT = 16
 
@@ -46,7 +47,7 @@ class Stream:
     observer: bool = False
     buffer: deque[Parcel] = field(default_factory=deque)
     handed: dict[int, int] = field(default_factory=dict)
-    transient: deque[bytes] = field(default_factory=lambda: deque(maxlen=MAX_TRANSIENT))
+    transient: deque[Envelope] = field(default_factory=lambda: deque(maxlen=MAX_TRANSIENT))
     ended: str | None = None
     reset: dict[str, object] | None = None
     replay_after: int = 0
@@ -64,9 +65,11 @@ class Stream:
 
     def room(self) -> int:
         """How many more deliveries fit."""
-        if self._taken_bytes - self._freed_bytes >= self.window_bytes:
-            return 0
-        return self.window - (self._taken - self._freed)
+        return self.window - (self._taken - self._freed) if self.room_bytes() > 0 else 0
+
+    def room_bytes(self) -> int:
+        """How many more bytes fit; one delivery that is larger still goes alone."""
+        return self.window_bytes - (self._taken_bytes - self._freed_bytes)
 
     def reserve(self, tx: Tx, size: int) -> None:
         """A delivery is leased to this stream by a unit; on the store's thread."""

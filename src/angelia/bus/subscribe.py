@@ -16,6 +16,7 @@ from angelia.bus.place import push
 from angelia.bus.ports import Parcel, Scope, Tx, View
 from angelia.bus.streams import Connection, Stream
 from angelia.model.delivery import Delivery, Event, Hand, State
+from angelia.model.envelope import Envelope
 from angelia.model.errors import BadRequest, RateLimited
 
 STREAM_HANDS = (Hand.AUTO, Hand.MANUAL)
@@ -33,9 +34,9 @@ class Mail:
 
 @dataclass(frozen=True, slots=True)
 class Transient:
-    """A notice that is not stored: JSON, without an id."""
+    """A notice that is not stored and has no id to resume from."""
 
-    data: bytes
+    envelope: Envelope
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +260,7 @@ async def _fetch(bus: Bus, stream: Stream) -> None:
     def unit(tx: Tx) -> None:
         if bus.streams.attached.get(stream.mailbox) is not stream or stream.ended is not None:
             return
-        parcels = take(bus, tx, Scope(mailbox=stream.mailbox), stream.room(), stream.hand)
+        parcels = take(bus, tx, Scope(mailbox=stream.mailbox), stream.room(), stream.hand, stream.room_bytes())
         for parcel in parcels:
             stream.reserve(tx, parcel.delivery.size)
         tx.then(lambda: _push_all(bus, stream, parcels))
@@ -276,12 +277,11 @@ def wrote(bus: Bus, stream: Stream, parcels: Sequence[Parcel], size: int) -> Non
     """The door wrote these, ``size`` bytes in all: an auto stream's are settled in the next commit."""
     stream.written += size
     stream.quiet_since = bus.clock.monotonic()
-    if stream.observer:
-        return
-    for parcel in parcels:
+    leased = [parcel for parcel in parcels if parcel.delivery.state is State.LEASED]  # copies settle nothing
+    for parcel in leased:
         stream.handed[parcel.delivery.key] = parcel.delivery.attempt
         if stream.hand is Hand.AUTO:
             stream.free(parcel.delivery.size)
             bus.autos.add(parcel, stream, stream.written)
-    if parcels and stream.hand is Hand.AUTO:
+    if leased and stream.hand is Hand.AUTO:
         settle_written(bus)

@@ -13,11 +13,14 @@ from angelia.cli.exits import TAKEN, WRONG_SETTINGS
 from angelia.cli.supervised import MARK, Service
 
 LABEL = "angelia.hub"
-# A trap ends a wait, so it is waited again for as long as the hub is there.
+# The signal may come before the hub is there. A trap ends a wait, so it is waited again while there is a hub. (A signal
+# that meets the hub's process before it has become Python is lost on it; launchd ends it then, when its patience does.)
 WRAPPER = f"""\
-trap 'kill -TERM "$hub"' TERM INT HUP
+hub='' ended=''
+trap 'ended=yes; test -z "$hub" || kill -TERM "$hub"' TERM INT HUP
 "$@" &
 hub=$!
+test -z "$ended" || kill -TERM "$hub"
 code=0
 wait "$hub" || code=$?
 while kill -0 "$hub" 2>/dev/null; do code=0; wait "$hub" || code=$?; done

@@ -1,16 +1,19 @@
 """``angelia status``: one screen, what is wrong first.
 
-What must stay true: it fits a screen whatever the hub holds; what does not fit is counted. An unwell hub ends it with
-1, so that a script may ask.
+What must stay true: it fits a terminal of 24 lines and 80 columns whatever the hub holds; what does not fit is counted.
+A hub that is unwell ends it with 1 and none with 4, so that a script may ask.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 
 from angelia.cli import exits, parse, say, session
 from angelia.cli.ages import age
 from angelia.cli.show import colour, table, visible
+from angelia.client.errors import NoHub
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,40 +21,70 @@ if TYPE_CHECKING:
 
     from angelia.settings import Settings
 
-ROWS = 12
-PROBLEMS = 5
+LINES, COLUMNS = 23, 80  # one line is left for the prompt
+PROBLEMS = 6
+NAME = 36  # of a handle; as much as leaves room for the rest
 HEADERS = ("AGENT", "STATE", "QUEUED", "OLDEST")
+_LOG_BYTES = 16_384
+_FAULT = re.compile(r" (?:error|critical): |\"level\": \"(?:error|critical)\"")
 
 
 def run(argv: list[str], settings: Settings) -> int:
     """Print what is wrong, the hub, and its agents."""
     made = parse.parser("status", "Show what is wrong, the hub, and who is here. Ends with 1 when the hub is unwell.",
-                        "angelia status\nangelia status --json | jq .queues")  # fmt: skip
+                        "angelia status\nangelia status --json | jq -r '.problems[]'")  # fmt: skip
     given = parse.parse(made, argv)
-    way = session.anyone(settings)
-    with way.calls() as hub:
-        health = hub.health()
-        status = hub.status()
-        roster = hub.agents()
+    try:
+        way = session.anyone(settings)
+        with way.calls() as hub:
+            health = hub.health()
+            status = hub.status()
+    except NoHub as error:
+        if settings.hub_url:
+            raise
+        if not given.json and (words := _last_words(settings)):
+            say.aside(words)
+        raise NoHub(error.where, f"{error.why}. Start it: angelia up") from None
     well = health.get("status") == "ok"
     if given.json:
         say.data({**status, "health": health})
         return exits.DONE if well else exits.NO
-    _print_problems(health, status, enabled=not settings.no_color)
-    _print_hub(health, status, str(way.address))
-    _print_agents(status, {str(agent.get("handle")): agent for agent in roster})
+    lines = _problems(health, status, enabled=not settings.no_color)
+    lines += _hub(health, status, str(way.address))
+    lines += _agents(status, LINES - len(lines))
+    print("\n".join(lines))
     return exits.DONE if well else exits.NO
 
 
-def _print_problems(health: dict[str, Any], status: dict[str, Any], *, enabled: bool) -> None:
+def _last_words(settings: Settings) -> str:
+    """By what fault a hub without a terminal ended, where it said so; else ""."""
+    path = os.path.join(settings.data_dir, "hub.log")
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+            said = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    for line in reversed(said):
+        if "the hub serves" in line or "the hub has stopped" in line:
+            return ""
+        if _FAULT.search(line):
+            return f"the last hub ended so ({path}): {_fitted(line, 200)}"
+    return ""
+
+
+def _problems(health: dict[str, Any], status: dict[str, Any], *, enabled: bool) -> list[str]:
     problems = [_words(problem) for problem in status.get("problems") or []]
     if health.get("status") != "ok":
         problems = [problem for problem in problems if problem != health.get("failing")]
         problems.insert(0, f"the hub is unwell: {health.get('failing') or health.get('status')}")
-    for problem in problems[:PROBLEMS]:
-        print(colour(visible(problem, multiline=False), "red", sys.stdout, enabled=enabled))
-    if len(problems) > PROBLEMS:
-        print(colour(f"and {len(problems) - PROBLEMS} more: angelia status --json", "red", sys.stdout, enabled=enabled))
+    if not problems:
+        return [colour("All is well.", "green", sys.stdout, enabled=enabled)]
+    more = len(problems) - PROBLEMS
+    shown = [_fitted(problem) for problem in problems[: PROBLEMS if more <= 0 else PROBLEMS - 1]]
+    if more > 0:
+        shown.append(f"… and {len(problems) - len(shown)} more: angelia status --json")
+    return [colour(line, "red", sys.stdout, enabled=enabled) for line in shown]
 
 
 def _words(problem: object) -> str:
@@ -60,31 +93,60 @@ def _words(problem: object) -> str:
     return str(problem)
 
 
-def _print_hub(health: dict[str, Any], status: dict[str, Any], where: str) -> None:
-    since = status.get("since") or health.get("since")
-    durability = health.get("durability") or status.get("durability") or "unknown"
-    say.line(f"Angelia {health.get('version', '')} at {where}, up for {age(since)}, since {since}")
-    say.line(
-        f"durability {durability}, pid {status.get('pid')}, port {status.get('port')}, data in {status.get('data_dir')}"
-    )
+def _hub(health: dict[str, Any], status: dict[str, Any], where: str) -> list[str]:
+    lines = [
+        f"Angelia {health.get('version', '')}, pid {status.get('pid')}, port {status.get('port')}, "
+        f"up for {age(status.get('since') or health.get('since'))}; durability {status.get('durability', 'unknown')}",
+        f"at {where}, data in {status.get('data_dir')}",
+    ]
+    counts = [f"{status.get('streams', 0)} listening"]
+    for name, words in (("dead", "dead letters"), ("held", "held")):
+        if name in status:
+            counts.append(f"{status[name]} {words}")
+    if isinstance(free := status.get("disk_free_bytes"), int):
+        counts.append(f"{_size(free)} of disk free")
+    lines.append(", ".join(counts))
+    if own := status.get("waiting_for_human"):
+        lines.append(f"{own} {'message waits' if own == 1 else 'messages wait'} for you: angelia inbox")
+    return [_fitted(line) for line in lines]
 
 
-def _print_agents(status: dict[str, Any], roster: dict[str, dict[str, Any]]) -> None:
+def _size(count: int) -> str:
+    return f"{count / 1024**3:.1f} GiB" if count >= 1024**3 else f"{count // 1024**2} MiB"
+
+
+def _agents(status: dict[str, Any], room: int) -> list[str]:
     queues = status.get("queues") or {}
+    since = status.get("waiting_since") or {}
     online = {name for name, agent in (status.get("agents") or {}).items() if agent.get("online")}
-    # Those with the most mail first, since that is what may be wrong; then who is here.
+    # First those with mail that nobody reads, since that is what may be wrong; then by their mail; then who is here.
     names = sorted(
         {*queues, *(status.get("agents") or {})},
-        key=lambda name: (-int(queues.get(name, 0)), name not in online, name),
+        key=lambda name: (
+            not (queues.get(name) and name not in online),
+            -int(queues.get(name, 0)),
+            name not in online,
+            name,
+        ),
     )
+    fitting = room - 2  # an empty line and the headers
+    shown = names if len(names) <= fitting else names[: fitting - 1]
     rows = [
-        (name, "online" if name in online else "away", str(queues.get(name, 0)),
-         age(roster.get(name, {}).get("oldest_unread_at")))
-        for name in names[:ROWS]
-    ]  # fmt: skip
-    if rows:
-        print()
-        print(table(rows, HEADERS))
-    if len(names) > ROWS:
-        waiting = sum(1 for name in names[ROWS:] if queues.get(name))
-        say.line(f"and {len(names) - ROWS} more, {waiting} of them with mail: angelia agents")
+        (_fitted(name, NAME), "online" if name in online else "away", str(queues.get(name, 0)), age(since.get(name)))
+        for name in shown
+    ]
+    lines = ["", *table(rows, HEADERS).splitlines()] if rows else []
+    if len(names) > len(shown):
+        left = names[len(shown) :]
+        waiting = sum(1 for name in left if queues.get(name))
+        lines.append(f"… and {len(left)} more, {waiting} of them with mail: angelia agents")
+    return lines
+
+
+def _fitted(text: str, most: int = COLUMNS) -> str:
+    """A text on one line of so many columns, without its middle where it is longer."""
+    text = visible(text, multiline=False)
+    if len(text) <= most:
+        return text
+    end = most // 3
+    return f"{text[: most - end - 1]}…{text[-end:]}"

@@ -4,13 +4,15 @@ What must stay true: a shape stands here once, and the OpenAPI document is made 
 so that a misspelt one is not silently dropped. Fields may be added, never renamed. Absent fields are left out.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from angelia.model.delivery import Delivery, State
 from angelia.model.envelope import Envelope
+from angelia.protocol.json import encode
+from angelia.protocol.newest import Newest
 from angelia.protocol.times import rfc3339
 
 
@@ -172,11 +174,18 @@ class LeaseOut(Out, kw_only=True):
 class TakenOut(Out, kw_only=True):
     """A delivery under a lease, or a copy of one: what claims and streams hand over."""
 
-    message: MessageOut
+    message: Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/MessageOut"})]
     seq: int
     attempt: int
     lease: LeaseOut | None = None
     again: bool = False
+
+
+class NoticeOut(Out, kw_only=True):
+    """A notice on a live stream that is stored nowhere: it has no id to come back to."""
+
+    message: MessageOut
+    transient: bool
 
 
 class ClaimOut(Out, kw_only=True):
@@ -320,14 +329,16 @@ def message_out(envelope: Envelope) -> MessageOut:
     )
 
 
+shown = Newest(lambda envelope: encode(message_out(envelope)))
+"""``message_out`` as JSON, made once for all who are handed the message."""
+
+
 def sent_row(delivery: Delivery) -> DeliveryOut:
     """A delivery in the answer to a send: whom, which number, which state."""
     return DeliveryOut(to=delivery.to, seq=delivery.seq, state=delivery.state.word)
 
 
-def delivery_out(
-    delivery: Delivery, *, until: int | None = None, expected: str | None = None
-) -> DeliveryOut:
+def delivery_out(delivery: Delivery, *, until: int | None = None, expected: str | None = None) -> DeliveryOut:
     """A delivery in a receipt. ``until``: when its lease ends, in UTC ms, where one has an end."""
     return DeliveryOut(
         to=delivery.to,

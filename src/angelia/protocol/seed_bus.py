@@ -10,15 +10,15 @@ from msgspec import Struct
 from angelia.model.delivery import Delivery
 from angelia.model.envelope import Envelope
 from angelia.protocol.json import encode, value
+from angelia.protocol.newest import Newest
 from angelia.protocol.times import rfc3339
 
 
 class Meta(Struct, omit_defaults=True, kw_only=True):
-    """What the hub says about a message."""
+    """What the hub says about a message, whoever is handed it; ``Handed`` follows."""
 
     from_: str = msgspec.field(name="from")
     id: str
-    seq: int
     type: str | None = None
     at: str
     verified: bool
@@ -26,11 +26,17 @@ class Meta(Struct, omit_defaults=True, kw_only=True):
     kind: str
     thread: str
     in_reply_to: str | None = None
+    about: str | None = None
+    reason: str | None = None
+
+
+class Handed(Struct, omit_defaults=True, kw_only=True):
+    """What the hub says about one hand-over of it."""
+
+    seq: int
     attempt: int
     again: bool = False
     lease: str | None = None
-    about: str | None = None
-    reason: str | None = None
 
 
 def read_payload(data: bytes, depth: int) -> tuple[str | None, bytes | None, bool]:
@@ -46,10 +52,21 @@ def read_payload(data: bytes, depth: int) -> tuple[str | None, bytes | None, boo
 
 def show(envelope: Envelope, delivery: Delivery, *, lease: str | None = None, again: bool = False) -> bytes:
     """One message as the seed's clients see it: a JSON object on one line."""
+    handed = encode(Handed(seq=delivery.seq, attempt=delivery.attempt, again=again, lease=lease))
+    return b"%b,%b}" % (_newest(envelope), handed[1:])
+
+
+def show_transient(envelope: Envelope) -> bytes:
+    """A notice that is not stored, and so has neither id nor number."""
+    meta = {"from": envelope.sender, "type": _type(envelope), "kind": envelope.kind.value}
+    return _opened(envelope) + encode(meta) + b"}"
+
+
+def _head(envelope: Envelope) -> bytes:
+    """The message up to where its hand-overs differ: inside ``_meta``."""
     meta = Meta(
         from_=envelope.sender,
         id=envelope.id,
-        seq=delivery.seq,
         type=_type(envelope),
         at=rfc3339(envelope.created_at),
         verified=envelope.verified,
@@ -57,12 +74,17 @@ def show(envelope: Envelope, delivery: Delivery, *, lease: str | None = None, ag
         kind=envelope.kind.value,
         thread=envelope.thread,
         in_reply_to=envelope.in_reply_to,
-        attempt=delivery.attempt,
-        again=again,
-        lease=lease,
         about=envelope.about,
         reason=envelope.reason,
     )
+    return _opened(envelope) + encode(meta)[:-1]
+
+
+_newest = Newest(_head)
+
+
+def _opened(envelope: Envelope) -> bytes:
+    """The payload as an object that is still open, up to the value of ``_meta``."""
     if envelope.flat and envelope.body is not None:
         inner = envelope.body[1:-1]
     else:
@@ -72,7 +94,7 @@ def show(envelope: Envelope, delivery: Delivery, *, lease: str | None = None, ag
         if envelope.body is not None:
             parts.append(b'"body":' + envelope.body)
         inner = b",".join(parts)
-    return b'{%b%b"_meta":%b}' % (inner, b"," if inner else b"", encode(meta))
+    return b'{%b%b"_meta":' % (inner, b"," if inner else b"")
 
 
 class _Typed(Struct):

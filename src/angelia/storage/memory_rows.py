@@ -111,6 +111,11 @@ class MemoryView:
         found = [d for d in self._rows.deliveries.values() if d.state in (State.DEAD, State.HELD) and d.key > after]
         return self._parcels(sorted(found, key=lambda d: d.key), limit, None)
 
+    def stuck(self, limit: int) -> tuple[int, int]:
+        found = [d for d in self._rows.deliveries.values() if d.state in (State.DEAD, State.HELD)]
+        states = [d.state for d in sorted(found, key=lambda d: d.key)[:limit]]
+        return states.count(State.HELD), states.count(State.DEAD)
+
     def due(self, now: int, limit: int) -> list[Parcel]:
         found = [(d.sweep_at, d.key, d) for d in self._rows.deliveries.values() if d.sweep_at is not None]
         return self._parcels([d for at, _, d in sorted(found, key=lambda x: x[:2]) if at <= now], limit, None)

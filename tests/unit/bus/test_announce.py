@@ -37,12 +37,12 @@ async def test_on_a_live_stream_the_notice_is_not_stored(hub: SmallHub) -> None:
     hermes = await hub.listen("hermes")
     await hub.listen("openclaw")
     await settle()
-    (data,) = await hermes.transients()
-    assert json.loads(data) == {
+    (notice,) = await hermes.transients()
+    assert (notice.sender, notice.kind, notice.intent, notice.flat) == ("interop", Kind.NOTICE, Intent.ACK, True)
+    assert json.loads(notice.body or b"") == {
         "type": "subscriber_connected",
         "text": "openclaw is connected: messages reach it in real time now",
         "agent": "openclaw",
-        "_meta": {"from": "interop", "type": "subscriber_connected", "kind": "notice"},
     }
     assert await hub.mailbox("hermes", *State) == []
 

@@ -83,9 +83,7 @@ async def test_a_reply_cannot_slip_past_a_question_that_is_being_stored(
     assert (await troubled.row(got.reply.id)).hand is Hand.ASK
 
 
-async def test_a_reply_that_commits_while_the_ask_looks_is_not_missed(
-    store: TroubledStore, troubled: SmallHub
-) -> None:
+async def test_a_reply_that_commits_while_the_ask_looks_is_not_missed(store: TroubledStore, troubled: SmallHub) -> None:
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(ask(troubled.bus, question(id=ID), 30))
         await settle()

@@ -93,6 +93,33 @@ async def test_names_are_bounded_and_known_ones_go_on() -> None:
     await in_step(hub)
 
 
+async def test_names_of_one_commit_are_bounded_too() -> None:
+    hub = await SmallHub.open(Limits(open_names=4), known=())
+    soon = [hub.bus.store.write(lambda tx, n=n: learn(hub, tx, f"n{n}")) for n in range(5)]  # type: ignore[misc]
+    outcomes = await asyncio.gather(*soon, return_exceptions=True)
+    assert [isinstance(outcome, RateLimited) for outcome in outcomes] == [False, False, True, True, True]
+    await hub.bus.store.write(lambda tx: hub.bus.directory.remove(tx, "n0"))
+    await hub.send("n5", "hermes")
+    with pytest.raises(RateLimited):
+        await hub.send("n6", "hermes")
+
+
+async def test_a_name_that_was_not_stored_takes_no_room() -> None:
+    hub = await SmallHub.open(Limits(open_names=3), known=())
+
+    def unit(tx: Tx) -> None:
+        learn(hub, tx, "dora")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await hub.bus.store.write(unit)
+    await hub.send("emil", "hermes")
+
+
+def learn(hub: SmallHub, tx: Tx, name: str) -> None:
+    hub.bus.directory.learn(tx, name, NOW, member=False, most=hub.bus.limits.open_names)
+
+
 async def test_when_a_name_was_seen_is_written_once_an_hour_at_most(hub: SmallHub) -> None:
     first = await stored(hub, "bob")
     assert first is not None

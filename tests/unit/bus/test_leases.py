@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from angelia.bus.leases import Lease, LeaseBook, read_token, token_for
-from angelia.bus.ports import Parcel
 from angelia.model.delivery import Hand
 from angelia.model.errors import UnknownMessage
 from tests.fakes.small_hub import SmallHub
@@ -50,7 +49,7 @@ def test_a_token_is_the_same_after_a_restart() -> None:
 async def lease_on(hub: SmallHub, **more: Any) -> Lease:
     await hub.send()
     (parcel,) = await hub.take(hand=Hand.POLL)
-    return Lease(parcel, Hand.CLAIM, since=0, ends=None, deadline=None, cap=None, **more)
+    return Lease(parcel.delivery, Hand.CLAIM, since=0, ends=None, deadline=None, cap=None, **more)
 
 
 async def test_the_book_knows_a_lease_by_its_attempt(hub: SmallHub) -> None:
@@ -74,7 +73,17 @@ async def test_the_end_of_an_old_attempt_leaves_the_new_one(hub: SmallHub) -> No
 
 async def test_a_newer_lease_replaces_an_older_one(hub: SmallHub) -> None:
     book, old = LeaseBook(), await lease_on(hub)
-    new = replace(old, parcel=Parcel(old.parcel.delivery._replace(attempt=2), old.parcel.envelope))
+    new = replace(old, delivery=old.delivery._replace(attempt=2))
     book.add(old)
     book.add(new)
     assert (book.get(old.key, 1), book.get(old.key, 2)) == (None, new)
+
+
+async def test_a_lease_that_is_dropped_takes_its_reminder_with_it(hub: SmallHub) -> None:
+    await hub.send_all("1", "2")
+    one, two = await hub.take()
+    assert len(hub.bus.timers) == 2
+    await hub.ack(one)
+    assert len(hub.bus.timers) == 1
+    await hub.nack(two, 0)
+    assert len(hub.bus.timers) == 0

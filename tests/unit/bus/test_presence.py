@@ -33,6 +33,17 @@ def test_a_return_is_news_after_a_gap_alone() -> None:
     assert presence.came_back("ann", 1130.0, 30)
 
 
+def test_the_memory_of_ends_is_bounded_and_forgets_only_what_would_be_news() -> None:
+    presence = Presence()
+    for n in range(module.MOST_ENDED + 5):
+        presence.left(str(n), 1000.0)
+    presence.left("late", 1029.0)
+    assert presence.came_back("ann", 1031.0, 30)
+    assert len(presence._ended) == 1
+    assert not presence.came_back("late", 1031.0, 30)
+    assert presence.came_back("0", 1031.0, 30)
+
+
 def test_the_end_of_one_says_nothing_of_another() -> None:
     presence = Presence()
     presence.left("ann", 1000.0)

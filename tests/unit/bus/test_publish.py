@@ -100,6 +100,23 @@ async def test_in_a_batch_a_refusal_harms_no_other(hub: SmallHub) -> None:
     assert texts(await hub.take()) == ["1", "4"]
 
 
+async def test_in_a_batch_a_refused_answer_leaves_its_question_as_it_was() -> None:
+    hub = await SmallHub.open(Limits(open_names=5))
+    sent = await hub.send(intent="request")
+    await hub.bus.store.write(lambda tx: hub.bus.directory.remove(tx, "ann"))
+    await hub.know("dora")  # there is no room for ann to be known again
+    answer = Draft(sender="ann", text="!", kind=Kind.REPLY, in_reply_to=sent.envelope.id)
+    outcomes = await publish_many(hub.bus, [answer, Draft(sender="bob", to="cat", text="x")])
+    assert [type(outcome) for outcome in outcomes] == [RateLimited, Accepted]
+    assert await hub.state(sent) is State.QUEUED
+
+
+async def test_a_store_that_refuses_refuses_the_whole_batch(store: TroubledStore, troubled: SmallHub) -> None:
+    store.refusal = DiskFull("no room")
+    with pytest.raises(DiskFull):
+        await publish_many(troubled.bus, [Draft(sender="bob", to="ann", text="x")] * (3 * UNIT_MESSAGES))
+
+
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 REFUSED: list[tuple[type[CallerError], Mapping[str, Any]]] = [

@@ -98,3 +98,11 @@ def test_whoever_looks_and_waits_in_turn_sees_everything(steps: list[str]) -> No
             assert seen == there or watch.changed(ticket).done()
 
     asyncio.run(run())
+
+
+async def test_it_tells_how_many_watch() -> None:
+    signals = Signals()
+    assert signals.watching("ann") == 0
+    with signals.watch("ann"), signals.watch("ann"):
+        assert (signals.watching("ann"), signals.watching("bob")) == (2, 0)
+    assert signals.watching("ann") == 0

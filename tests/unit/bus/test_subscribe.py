@@ -9,7 +9,7 @@ from angelia.bus.cancel import cancel
 from angelia.bus.claim import claim
 from angelia.bus.core import close_bus
 from angelia.bus.ports import Scope
-from angelia.bus.subscribe import End, Item, KeepAlive, Mail, Transient, attach, detach, next_items
+from angelia.bus.subscribe import End, Item, KeepAlive, Mail, Transient, attach, detach, next_items, wrote
 from angelia.model.delivery import Hand, State
 from angelia.model.envelope import Kind, Lane
 from angelia.model.errors import DiskFull, LeaseLost, RateLimited, Stopping
@@ -158,6 +158,32 @@ async def test_the_window_is_bounded_in_bytes_too() -> None:
     sent = await hub.send_all("x" * 900, "y", "z")
     assert [s.deliveries[0].state.word for s in sent] == ["leased", "queued", "queued"]
     assert [len(text or "") for text in await reader.read()] == [900, 1, 1]
+
+
+async def test_what_waits_is_fetched_only_as_far_as_the_window_has_bytes() -> None:
+    hub = await SmallHub.open(Limits(stream_window_bytes=1000))
+    await hub.send_all(*["x" * 500] * 5)
+    reader = await hub.listen()
+    for _ in range(5):
+        items = await next_items(hub.bus, reader.stream)
+        assert len(items) == 1
+        reader.write(items)
+    assert await reader.items() == []
+
+
+async def test_a_copy_that_is_said_to_be_written_settles_nothing(hub: SmallHub) -> None:
+    reader = await hub.listen()
+    await hub.send(text="1")
+    await reader.read()
+    await hub.commit()
+    reader = await hub.listen(last_id=f"{hub.bus.store.epoch}-0")
+    (copy,) = await reader.mail()
+    wrote(hub.bus, reader.stream, [copy.parcel], 100)
+    assert not hub.bus.autos.waiting()
+    await hub.send(text="2")
+    await reader.read()
+    await hub.commit()
+    assert await hub.mailbox() == []
 
 
 async def test_a_manual_stream_holds_sixteen_leases_and_no_more(hub: SmallHub) -> None:
@@ -614,10 +640,11 @@ async def test_a_keepalive_comes_only_when_there_is_nothing_else(hub: SmallHub) 
 
 async def test_notices_that_are_not_stored_come_first_and_are_bounded(hub: SmallHub) -> None:
     reader = await hub.listen()
-    await hub.send(text="mail")
-    reader.stream.transient.extend(b"%d" % n for n in range(20))
+    plain = (await hub.send(text="mail")).envelope
+    notices = [plain._replace(text=str(n)) for n in range(20)]
+    reader.stream.transient.extend(notices)
     items = await _next(reader)
-    assert items[:-1] == [Transient(b"%d" % n) for n in range(4, 20)]
+    assert items[:-1] == [Transient(notice) for notice in notices[4:]]
     assert isinstance(items[-1], Mail)
 
 

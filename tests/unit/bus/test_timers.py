@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from angelia.bus.timers import Timers
+from angelia.bus.timers import CANCELLED_KEPT, Timers
 
 
 @given(st.lists(st.floats(0, 100)), st.floats(0, 100))
@@ -44,6 +44,39 @@ def test_a_reminder_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptur
     timers.fire(3.0)
     assert called == ["second"]
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_cancelled_reminder_is_never_called() -> None:
+    timers, called = Timers(), list[str]()
+    first = timers.at(1.0, lambda: called.append("first"))
+    timers.at(2.0, lambda: called.append("second"))
+    first.cancel()
+    first.cancel()
+    assert (len(timers), timers.next()) == (1, 2.0)
+    timers.fire(3.0)
+    assert (called, len(timers)) == (["second"], 0)
+    first.cancel()
+    assert len(timers) == 0
+
+
+def test_one_that_was_called_cannot_be_cancelled_any_more() -> None:
+    timers = Timers()
+    timer = timers.at(1.0, lambda: None)
+    timers.at(2.0, lambda: None)
+    timers.fire(1.0)
+    timer.cancel()
+    assert len(timers) == 1
+
+
+def test_cancelled_reminders_take_no_memory() -> None:
+    timers, called = Timers(), list[float]()
+    for n in range(20_000):
+        timers.at(1000.0 + n, lambda: None).cancel()
+        assert len(timers._heap) <= CANCELLED_KEPT + 100
+    for when in (5.0, 3.0, 4.0):
+        timers.at(when, lambda when=when: called.append(when))  # type: ignore[misc]
+    timers.fire(10.0)
+    assert called == [3.0, 4.0, 5.0]
 
 
 async def test_only_an_earlier_reminder_pokes() -> None:

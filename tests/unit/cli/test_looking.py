@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,16 +152,18 @@ def test_nobody(run: Run, hub: FakeHub) -> None:
 
 
 def status(
-    hub: FakeHub, *, well: bool = True, problems: tuple[object, ...] = (), names: tuple[str, ...] = ("hermes",)
-) -> None:
+    hub: FakeHub, *, well: bool = True, problems: tuple[object, ...] = (), names: tuple[str, ...] = ("hermes",),
+    **more: object,
+) -> None:  # fmt: skip
     queues = {name: number % 3 for number, name in enumerate(names)}
     found = {"product": "angelia", "version": "0.1.0", "since": ago(hours=2), "pid": 4711, "port": 18900,
-             "data_dir": "/d", "durability": "full"}  # fmt: skip
+             "data_dir": "/d", "durability": "full", "streams": 1, "dead": 0, "held": 0,
+             "disk_free_bytes": 5 << 30, "waiting_since": {name: ago(minutes=9) for name in names}}  # fmt: skip
     online = {name: {"online": number == 0} for number, name in enumerate(names)}
-    hub.on("GET /status", answer({**found, "agents": online, "queues": queues, "problems": list(problems)}))
+    told = {**found, "agents": online, "queues": queues, "problems": list(problems), **more}
+    hub.on("GET /status", answer(told))
     fine = {"status": "ok"} if well else {"status": "unwell", "failing": "the store does not write"}
     hub.on("GET /health", answer({**found, **fine}, 200 if well else 503))
-    hub.on("GET /v1/agents", answer({"agents": [agent(name, oldest_unread_at=ago(minutes=9)) for name in names]}))
 
 
 def test_status_of_a_hub_that_is_well(run: Run, hub: FakeHub) -> None:
@@ -168,12 +171,13 @@ def test_status_of_a_hub_that_is_well(run: Run, hub: FakeHub) -> None:
     code, out, err = run("status")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].startswith("Angelia 0.1.0 at unix:")
-    assert "up for 2 h" in lines[0]
-    assert lines[1] == "durability full, pid 4711, port 18900, data in /d"
-    assert lines[3].split() == ["AGENT", "STATE", "QUEUED", "OLDEST"]
-    assert lines[4].split() == ["scout", "away", "1", "9", "min"]
-    assert lines[5].split() == ["hermes", "online", "0", "9", "min"]
+    assert lines[:2] == ["All is well.", "Angelia 0.1.0, pid 4711, port 18900, up for 2 h; durability full"]
+    assert lines[2].startswith("at unix:")
+    assert lines[2].endswith(", data in /d")
+    assert lines[3] == "1 listening, 0 dead letters, 0 held, 5.0 GiB of disk free"
+    assert lines[5].split() == ["AGENT", "STATE", "QUEUED", "OLDEST"]
+    assert lines[6].split() == ["scout", "away", "1", "9", "min"]
+    assert lines[7].split() == ["hermes", "online", "0", "9", "min"]
 
 
 def test_status_says_what_is_wrong_first(run: Run, hub: FakeHub) -> None:
@@ -184,14 +188,57 @@ def test_status_says_what_is_wrong_first(run: Run, hub: FakeHub) -> None:
     assert lines[0] == "the hub is unwell: the store does not write"
     assert lines[1].startswith("x\\x1b")
     assert lines[2].startswith("Angelia")
+    assert "All is well" not in out
 
 
-def test_status_fits_a_screen(run: Run, hub: FakeHub) -> None:
-    status(hub, problems=tuple(f"problem {n}" for n in range(50)), names=tuple(f"agent-{n}" for n in range(500)))
+def test_status_says_what_waits_for_its_owner(run: Run, hub: FakeHub) -> None:
+    status(hub, waiting_for_human=3)
+    assert "\n3 messages wait for you: angelia inbox\n" in run("status")[1]
+
+
+def test_status_fits_a_screen_of_24_by_80_whatever_there_is(run: Run, hub: FakeHub) -> None:
+    names = tuple(f"{'x' * 55}-{n}" for n in range(500))
+    problems = tuple(f"problem {n} {'y' * 90}" for n in range(50))
+    status(hub, problems=problems, names=names, waiting_for_human=10_000, data_dir="/d/" + "z" * 200)
     out = run("status")[1]
-    assert len(out.splitlines()) <= 23
-    assert "and 45 more: angelia status --json" in out
-    assert "and 488 more, 321 of them with mail: angelia agents" in out
+    lines = out.splitlines()
+    assert len(lines) == 23
+    assert max(map(len, lines)) <= 80
+    assert "… and 45 more: angelia status --json" in lines
+    assert lines[-1] == "… and 490 more, 323 of them with mail: angelia agents"
+    assert sum(line.startswith("xxx") for line in lines) == 10
+
+
+def test_status_shows_as_many_as_fit_and_counts_none_that_is_shown(run: Run, hub: FakeHub) -> None:
+    status(hub, names=tuple(f"agent-{n}" for n in range(17)))
+    lines = run("status")[1].splitlines()
+    assert len(lines) == 23
+    assert "more" not in lines[-1]
+    status(hub, names=tuple(f"agent-{n}" for n in range(18)))
+    lines = run("status")[1].splitlines()
+    assert len(lines) == 23
+    assert lines[-1].startswith("… and 2 more, ")
+
+
+def test_status_shows_first_whose_mail_nobody_reads(run: Run, hub: FakeHub) -> None:
+    online = {name: {"online": name == "busy"} for name in ("busy", "idle", "left", "new")}
+    status(hub, agents=online, queues={"busy": 90, "idle": 0, "left": 2, "new": 5})
+    assert [line.split()[0] for line in run("status")[1].splitlines()[-4:]] == ["new", "left", "busy", "idle"]
+
+
+def test_status_without_a_hub_says_so_and_by_what_fault_the_last_one_ended(run: Run, data_dir: Path) -> None:
+    code, out, err = run("status")
+    assert (code, out) == (4, "")
+    assert err.count("\n") == 1
+    assert "no hub at" in err
+    assert "Start it: angelia up" in err
+    log = data_dir / "hub.log"
+    log.write_text("2026-11-29 18:00:00 critical: the store failed\x1b[2J: disk I/O error\n    Traceback\n")
+    err = run("status")[2]
+    assert r"critical: the store failed\x1b[2J: disk I/O error" in err
+    assert "critical" not in run("status", "--json")[2]
+    log.write_text(log.read_text() + "2026-11-29 18:00:01 info: the hub serves on http://127.0.0.1:18900\n")
+    assert "critical" not in run("status")[2]
 
 
 def test_status_in_json(run: Run, hub: FakeHub) -> None:

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from angelia.model.limits import DAY, Limits, nack_delay
 
-UNITS = ("bytes", "seconds", "milliseconds", "deliveries", "per_sender", "depth", "messages", "names", "streams",
-         "per_agent", "attempts", "per_hour", "hops")  # fmt: skip
+UNITS = (
+    "bytes", "letters", "seconds", "milliseconds", "deliveries", "per_sender", "depth", "messages", "names", "streams",
+    "per_agent", "attempts", "per_hour", "hops",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("used", "seconds"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 60), (8, 60)])

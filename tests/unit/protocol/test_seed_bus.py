@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Intent, Kind
-from angelia.protocol.seed_bus import read_payload, show
+from angelia.protocol.seed_bus import read_payload, show, show_transient
 
 ID = "0190000000007000" + "0" * 16
 
@@ -101,6 +101,16 @@ def test_a_native_message_shows_text_and_body_beside_each_other() -> None:
     assert got["body"] == {"a": 1}
     assert got["_meta"]["lease"] == "41-2-ab"
     assert got["_meta"]["again"] is True
+
+
+def test_a_notice_that_is_not_stored_has_neither_id_nor_number() -> None:
+    body = b'{"type":"subscriber_connected","agent":"openclaw"}'
+    notice = envelope(None, body, True)._replace(sender="interop", kind=Kind.NOTICE)
+    assert json.loads(show_transient(notice)) == {
+        "type": "subscriber_connected",
+        "agent": "openclaw",
+        "_meta": {"from": "interop", "type": "subscriber_connected", "kind": "notice"},
+    }
 
 
 def test_what_is_shown_is_one_line() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from angelia.bus.caller import may
 from angelia.bus.core import Bus
+from angelia.bus.glance import Disk, glance
 from angelia.bus.health import Health, look
 from angelia.doors.http.call import Call
 from angelia.protocol.times import rfc3339
@@ -29,6 +30,7 @@ class Hub:
     admin_digest: bytes | None = None
     tokens_only: bool = False
     stop: Callable[[], None] = lambda: None
+    disk: Callable[[], Disk | None] = lambda: None
     health: Health = field(default_factory=Health)
 
     def most_bytes(self, path: str) -> int:
@@ -52,23 +54,25 @@ async def health(call: Call, bus: Bus, hub: Hub) -> None:
 async def status(call: Call, bus: Bus, hub: Hub) -> None:
     """Who is here, how much waits for each, and what is wrong."""
     seen = await look(bus, hub.health)
+    disk = hub.disk()
+    found = await glance(bus, seen.failing, disk)
     agents = sorted(bus.directory.agents.values(), key=lambda agent: agent.mailbox)
     online = {agent.handle: bus.streams.own(agent.mailbox) is not None for agent in agents}
     queues = {agent.handle: bus.store.load(agent.mailbox).queued for agent in agents}
-    twice = {
-        agent.handle: len(bus.streams.of(agent.mailbox)) for agent in agents if len(bus.streams.of(agent.mailbox)) > 1
-    }
-    problems = [seen.failing] if seen.failing else []
-    problems += [f"{handle} is read by {count} at once" for handle, count in twice.items()]
-    found = _identity(bus, hub) | {
+    told = _identity(bus, hub) | {
+        "dead": found.dead,
+        "held": found.held,
+        "disk_free_bytes": disk.free_bytes if disk else None,
+        "log_bytes": disk.log_bytes if disk else None,
+        "waiting_since": {handle: rfc3339(since) for handle, since in found.waiting_since.items()},
         "agents": {handle: {"online": here} for handle, here in online.items()},
         "queues": queues,
         "subscribers": online,
         "streams": bus.streams.count,
         "waiting_for_human": bus.store.load("human").queued,
-        "problems": problems,
+        "problems": found.problems,
     }
-    await call.answer(found, headers=((b"cache-control", b"no-store"),))
+    await call.answer(told, headers=((b"cache-control", b"no-store"),))
 
 
 async def down(call: Call, bus: Bus, hub: Hub) -> None:

@@ -1,5 +1,7 @@
 """Reading a mailbox without a stream: the seed's poll, claims, and looking at an inbox."""
 
+from msgspec import Raw
+
 from angelia.bus.caller import may
 from angelia.bus.claim import Claimer, Taken, ack, claim, lease_token, nack, release, renew, settle_written
 from angelia.bus.claim import Settled as Outcome
@@ -100,7 +102,7 @@ def taken_out(bus: Bus, parcel: Parcel, *, again: bool = False, leased: bool = T
         deadline = rfc3339(known.ends) if known is not None and known.ends is not None else None
         lease = native.LeaseOut(token=lease_token(bus, parcel), attempt=delivery.attempt, deadline=deadline)
     return native.TakenOut(
-        message=native.message_out(parcel.envelope),
+        message=Raw(native.shown(parcel.envelope)),
         seq=delivery.seq,
         attempt=delivery.attempt,
         lease=lease,

@@ -30,9 +30,9 @@ from angelia.doors.http.mailbox import reader_of, taken_out
 from angelia.model.address import check_handle
 from angelia.model.delivery import Hand
 from angelia.model.errors import RateLimited, Stopping
-from angelia.protocol import sse
+from angelia.protocol import native, sse
 from angelia.protocol.json import encode
-from angelia.protocol.seed_bus import show
+from angelia.protocol.seed_bus import show, show_transient
 
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -42,7 +42,7 @@ HEADERS = [
 BUSY_RETRY_MS = 10_000
 SPREAD_MS = 6_000  # clients that were cut at once come back spread over this
 
-Encoder = Callable[[Mail], bytes]
+Encoder = Callable[[Mail | Transient], bytes]
 
 
 async def subscribe(call: Call, bus: Bus, hub: Hub) -> None:
@@ -50,8 +50,10 @@ async def subscribe(call: Call, bus: Bus, hub: Hub) -> None:
     may(call.caller, "read")
     name = reader_of(call, bus, call.query("agent"))
 
-    def frame(mail: Mail) -> bytes:
-        return show(mail.parcel.envelope, mail.parcel.delivery, again=mail.again)
+    def frame(item: Mail | Transient) -> bytes:
+        if isinstance(item, Transient):
+            return show_transient(item.envelope)
+        return show(item.parcel.envelope, item.parcel.delivery, again=item.again)
 
     await _serve(call, bus, name, Hand.AUTO, frame, observer=False)
 
@@ -63,8 +65,10 @@ async def stream(call: Call, bus: Bus, hub: Hub) -> None:
     manual = call.choice("ack", ("auto", "manual")) == "manual"
     observer = call.choice("mode", ("own", "observe")) == "observe"
 
-    def frame(mail: Mail) -> bytes:
-        return encode(taken_out(bus, mail.parcel, again=mail.again, leased=manual))
+    def frame(item: Mail | Transient) -> bytes:
+        if isinstance(item, Transient):
+            return encode(native.NoticeOut(message=native.message_out(item.envelope), transient=True))
+        return encode(taken_out(bus, item.parcel, again=item.again, leased=manual))
 
     window = call.number("window", int, bus.limits.manual_window_deliveries) if manual else None
     await _serve(call, bus, name, Hand.MANUAL if manual else Hand.AUTO, frame, observer=observer, window=window)
@@ -124,7 +128,7 @@ def _frame(bus: Bus, item: Item, encoder: Encoder) -> bytes:
     if isinstance(item, Mail):
         return sse.event(encoder(item), id=f"{bus.store.epoch}-{item.parcel.delivery.seq}")
     if isinstance(item, Transient):
-        return sse.event(item.data)
+        return sse.event(encoder(item))
     if isinstance(item, Reset):
         return sse.event(encode(item.data), event="reset")
     if isinstance(item, KeepAlive):

@@ -146,6 +146,7 @@ class SearchIndex:
         try:
             desk.control("BEGIN IMMEDIATE")
             work()
+            desk.control("SAVEPOINT written")  # makes FTS5 write what it holds: what fails after this is the disk
             self._committing = True
             desk.control("COMMIT")
             self._committing = False
@@ -172,15 +173,17 @@ class SearchIndex:
             for (number,) in again:
                 self._do_again(number, mark)
             return
-        letters = self._go_on()
-        reached = self._begun - 1 if self._rest else max(mark, self._begun)
+        letters = self._go_on(0)
+        reached = mark if self._rest else max(mark, self._begun)
         rows = self._next(reached, letters) if not self._rest else []
         for row in rows:
             number = row[0]
             self._rest = list(self._parts(row))
             self._begun = number
-            letters += self._go_on()
-            reached = number - 1 if self._rest else number
+            letters = self._go_on(letters)
+            if self._rest:
+                break  # the step is full, and this message goes on in the next
+            reached = number
         if reached > mark:
             self._desk.run(_PUT_VALUE, ("indexed", reached))
         if not rows and not letters:
@@ -188,9 +191,8 @@ class SearchIndex:
         else:
             self._unmerged += 1
 
-    def _go_on(self) -> int:
-        """Put parts of the message that was begun into it, as far as one step goes; how many letters."""
-        letters = 0
+    def _go_on(self, letters: int) -> int:
+        """Put parts of the message that was begun into it, as far as one step goes; how many letters that makes."""
         while self._rest and letters < STEP_LETTERS:
             part = self._rest.pop(0)
             self._desk.run(_INDEX, part)

@@ -148,6 +148,9 @@ SELECT min(accepted_at) FROM delivery INDEXED BY delivery_open WHERE mailbox = ?
 -- name: dead
 SELECT key FROM delivery INDEXED BY delivery_stuck WHERE key > ? AND (state = 3 OR state = 7) ORDER BY key LIMIT ?;
 
+-- name: stuck
+SELECT state FROM delivery INDEXED BY delivery_stuck WHERE state = 3 OR state = 7 ORDER BY key LIMIT ?;
+
 -- name: due
 SELECT key FROM delivery INDEXED BY delivery_sweep WHERE sweep_at <= ? AND sweep_at IS NOT NULL
 ORDER BY sweep_at, key LIMIT ?;

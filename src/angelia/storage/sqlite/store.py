@@ -105,6 +105,16 @@ class SqliteStore:
             return future
         return self._readers.submit(work)
 
+    @property
+    def refusing(self) -> bool:
+        """True while the disk is full: what is not essential is refused."""
+        return self._writer.full.now
+
+    @property
+    def log_bytes(self) -> int:
+        """How much of the write-ahead log is in use."""
+        return self._writer.log_bytes
+
     async def talks(self, sight: Sight, before: int | None, limit: int) -> Talks:
         """See ``ports.Library``."""
         if sight.only is not None:

@@ -50,12 +50,10 @@ class UnitQueue:
 
     def put(self, unit: Unit) -> None:
         """Queue a unit. The bell costs a system call, so it is rung only for a thread that sleeps."""
-        self._units.append(unit)
         if unit.due is None:
             self._urgent_in += 1
-        elif len(self._units) > 1:
-            return  # the thread already has a lazy unit to wake for
-        if self._asleep:
+        self._units.append(unit)
+        if self._asleep and (unit.due is None or len(self._units) == 1):  # else it has a lazy unit to wake for already
             self._ring()
 
     def close(self) -> None:
@@ -97,9 +95,9 @@ class UnitQueue:
         return not self._units
 
     def _ready(self) -> bool:
-        if self._urgent_in != self._urgent_out or self.closed:
-            return True
-        return bool(self._units) and (self._units[0].due or 0.0) <= monotonic()
+        if not self._units or self.closed:
+            return self.closed
+        return self._urgent_in != self._urgent_out or (self._units[0].due or 0.0) <= monotonic()
 
     def _ring(self) -> None:
         with self._bell:

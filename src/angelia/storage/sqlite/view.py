@@ -21,6 +21,7 @@ _LEASED, _RETURNED, _HANDED_HIGH = SQL["leased"], SQL["returned"], SQL["handed_h
 _HISTORY = (SQL["history_handed"], SQL["history_unhanded"])
 _REPLAY_FLOOR, _INBOX_SUMS, _OLDEST_UNREAD = SQL["replay_floor"], SQL["inbox_sums"], SQL["oldest_unread"]
 _INBOX_OPEN, _INBOX_ENDED = SQL["inbox_open"], (SQL["inbox_handed"], SQL["inbox_unhanded"])
+_STUCK = SQL["stuck"]
 _DEAD, _DUE, _NEXT_SWEEP, _CHAIN_COUNT = SQL["dead"], SQL["due"], SQL["next_sweep"], SQL["chain_count"]
 _AGENT, _AGENTS, _TOKENS, _CONTACTS, _VALUE = SQL["agent"], SQL["agents"], SQL["tokens"], SQL["contacts"], SQL["value"]
 
@@ -92,6 +93,10 @@ class SqliteView:
 
     def dead(self, after: int, limit: int) -> list[Parcel]:
         return self._parcels((row[0] for row in self._desk.run(_DEAD, (after, limit))), limit, _NO_BOUND)
+
+    def stuck(self, limit: int) -> tuple[int, int]:
+        states = [state for (state,) in self._desk.run(_STUCK, (limit,))]
+        return states.count(State.HELD), states.count(State.DEAD)
 
     def due(self, now: int, limit: int) -> list[Parcel]:
         return self._parcels((row[0] for row in self._desk.run(_DUE, (now, limit))), limit, _NO_BOUND)

@@ -54,6 +54,11 @@ class Writer:
         self.ended = loop.create_future()
         Thread(target=self._main, name="angelia-write", daemon=True).start()
 
+    @property
+    def log_bytes(self) -> int:
+        """How much of the write-ahead log is in use; a glance from another thread."""
+        return self._checkpoints.used
+
     def _main(self) -> None:
         """Until the queue is closed and empty."""
         while not (self.queue.closed and self.queue.empty):
