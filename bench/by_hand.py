@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import latency, sends
 from bench.load import median
 from bench.peers.angelia import Angelia
-from bench.peers.base import Peer
+from bench.peers.peer import Peer
 from bench.peers.seed import Seed
 
 ROUNDS, SLICES = 4, 40

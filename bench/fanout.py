@@ -9,7 +9,7 @@ import time
 from bench.figures import Bench, Figure, Measured
 from bench.load import Audience, median
 from bench.peers.angelia import EVENT_END, Angelia
-from bench.peers.base import TEXT, BadAnswer, http_request
+from bench.peers.peer import TEXT, BadAnswer, http_request
 from bench.process import connect
 
 STREAMS = 2000

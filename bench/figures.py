@@ -81,6 +81,15 @@ class Bench:
         return busy_share()
 
 
+def spread(values: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Of many values the 10th, 50th, 90th and 99th of a hundred."""
+    found = {}
+    for name, several in values.items():
+        ordered = sorted(several)
+        found[name] = [ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in (0.1, 0.5, 0.9, 0.99)]
+    return found
+
+
 def microseconds(seconds: float) -> str:
     """A short time as people read it."""
     return f"{seconds * 1e6:,.0f} µs"

@@ -6,12 +6,12 @@ durable bus on this HTTP stack pays: one ``fdatasync`` of a page, and one reques
 
 from contextlib import ExitStack
 
-from bench.figures import Bench, Figure, Measured, microseconds
+from bench.figures import Bench, Figure, Measured, microseconds, spread
 from bench.load import latencies, median, round_trips
 from bench.peers import installed
 from bench.peers.angelia import Angelia
 from bench.peers.bare import Bare, sync_seconds
-from bench.peers.base import Peer
+from bench.peers.peer import Peer
 from bench.peers.seed import Seed
 
 SLICE = 20  # messages of one peer, before the next one's turn: a slow moment of the machine falls on all of them
@@ -56,9 +56,9 @@ def measure(bench: Bench) -> list[Measured]:
     middle = {name: median(values) for name, values in took.items()}
     told = ", ".join(f"{name} {microseconds(value)}" for name, value in middle.items())
     floor = middle["fdatasync"] + middle["bare request"]
-    found = [Measured(FLOOR, middle["angelia"] / floor, f"the floor is {microseconds(floor)}", took)]
+    found = [Measured(FLOOR, middle["angelia"] / floor, f"the floor is {microseconds(floor)}", spread(took))]
     if "jetstream" in middle:
-        found.insert(0, Measured(LATENCY, middle["angelia"] / middle["jetstream"], told, took))
+        found.insert(0, Measured(LATENCY, middle["angelia"] / middle["jetstream"], told, spread(took)))
     return found
 
 

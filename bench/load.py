@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.peers.base import BadAnswer, Peer
+from bench.peers.peer import BadAnswer, Peer
 
 PATIENCE_SECONDS = 20.0
 LOST = b"lost"

@@ -9,7 +9,7 @@ from bench.figures import Bench, Figure, Measured
 from bench.load import Crowd, Rate, median
 from bench.peers import installed
 from bench.peers.angelia import Angelia
-from bench.peers.base import Peer
+from bench.peers.peer import Peer
 from bench.peers.seed import Seed
 
 CONNECTIONS = 64

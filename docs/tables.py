@@ -4,21 +4,23 @@ What must stay true: between `<!-- table: NAME -->` and `<!-- end -->` a page ho
 and nothing by hand. tests/docs compares the two, so a page cannot tell of a state, a code or a limit that is not there.
 """
 
+import ast
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from inspect import cleandoc, getmembers, isfunction, signature
+from inspect import cleandoc, getmembers, isfunction, signature, unwrap
 from pathlib import Path
 
 from angelia.bus.caller import MAY, Rank
 from angelia.cli import exits, manual
+from angelia.cli.log_line import event_of
 from angelia.cli.main import COMMANDS
 from angelia.client.client import Client
 from angelia.doors.http.routes import ROUTES
 from angelia.model import errors, limits
 from angelia.model.delivery import REASON_OF, TABLE, State
 from angelia.model.failure import Reason, on_hermes_wire, prose
-from angelia.settings import FIELDS, called
+from angelia.settings import FIELDS, LEVELS, called
 
 ROOT = Path(__file__).resolve().parent.parent
 MAN_PAGE = ROOT / "docs/man/angelia.1"  # the wheel installs it
@@ -123,6 +125,29 @@ def commands() -> str:
     return table(("command", "does"), [(f"[`{name}`](#{name})", words) for name, (_, words) in COMMANDS.items()])
 
 
+def events() -> str:
+    """Every event that the hub may log."""
+    rows = set()
+    for path in sorted((ROOT / "src/angelia").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and (found := _logged(node)):
+                rows.add(found)
+    return table(("event", "level", "in words"), sorted(rows))
+
+
+def _logged(call: ast.Call) -> tuple[str, str, str] | None:
+    """``log.warning("…", …)``, or what ``angelia up`` says while there is no log: event, level and words."""
+    words = [arg.value for arg in call.args[:2] if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    if isinstance(call.func, ast.Name) and call.func.id == "_tell" and words:
+        return f"`{words[0]}`", "error", "the hub does not start, or not again: the text says why"
+    if not (isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and words):
+        return None
+    level = {"exception": "error"}.get(call.func.attr, call.func.attr)
+    if call.func.value.id not in ("log", "_log") or level not in (*LEVELS, "critical"):
+        return None
+    return f"`{event_of(words[0])}`", level, re.sub(r"%[a-z]", "…", words[0])
+
+
 def routes() -> str:
     """Every route of the HTTP door."""
     rows = [
@@ -142,7 +167,7 @@ def verbs() -> str:
 def calls() -> str:
     """Every call of the Python client, in the order in which its file has them."""
     own = [(name, call) for name, call in getmembers(Client, isfunction) if not name.startswith("_")]
-    own.sort(key=lambda found: (found[1].__module__, found[1].__code__.co_firstlineno))
+    own.sort(key=lambda found: (found[1].__module__, unwrap(found[1]).__code__.co_firstlineno))
     rows = [(f"`{name}({_arguments(call)})`", (call.__doc__ or "").strip().split("\n")[0]) for name, call in own]
     return table(("call", "does"), rows)
 
@@ -153,7 +178,7 @@ def _arguments(call: Callable[..., object]) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
-    for made in (states, picture, codes, reasons, bounds, settings, ends, commands, routes, verbs, calls)
+    for made in (states, picture, codes, reasons, bounds, settings, ends, commands, events, routes, verbs, calls)
 }  # fmt: skip
 
 

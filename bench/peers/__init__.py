@@ -1,7 +1,7 @@
 """What the hub is measured against."""
 
 from bench.peers import jetstream, redis
-from bench.peers.base import Peer
+from bench.peers.peer import Peer
 
 
 def installed() -> list[type[Peer]]:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.peers.base import TEXT, BadAnswer, Peer, http_request, http_whole, read_until
+from bench.peers.peer import TEXT, BadAnswer, Peer, http_request, http_whole, read_until
 from bench.process import NotReady, Process, connect, free_port
 
 LIMITS = {

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from bench.http_stacks import REQUEST
-from bench.peers.base import Peer, http_whole
+from bench.peers.peer import Peer, http_whole
 from bench.process import Process, connect, free_port
 
 PAGE = 4096

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench.peers.base import Peer, http_request, http_whole
+from bench.peers.peer import Peer, http_request, http_whole
 from bench.process import Process, connect, free_port
 
 BODY = b'{"id":"0123456789abcdef0123456789abcdef","deliveries":[{"to":"openclaw","seq":1,"state":"queued"}]}'

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.peers.base import PAYLOAD, BadAnswer, Peer, read_until
+from bench.peers.peer import PAYLOAD, BadAnswer, Peer, read_until
 from bench.process import Process, connect, free_port
 
 CONFIG = """\

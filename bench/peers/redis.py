@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 
-from bench.peers.base import PAYLOAD, BadAnswer, Peer, read_until
+from bench.peers.peer import PAYLOAD, BadAnswer, Peer, read_until
 from bench.process import Process, connect, free_port
 
 

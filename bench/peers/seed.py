@@ -4,7 +4,7 @@ import socket
 import sys
 from pathlib import Path
 
-from bench.peers.base import PAYLOAD, BadAnswer, Peer, http_request, read_until
+from bench.peers.peer import PAYLOAD, BadAnswer, Peer, http_request, read_until
 from bench.process import Process, connect, free_port
 
 

@@ -50,10 +50,11 @@ class Plan:
 
 @dataclass(slots=True)
 class Result:
-    """The judge's verdict, answers that the contract does not have, and what the hub's processes said."""
+    """The judge's verdict, answers that the contract does not have, streams told to begin anew, and the hub's words."""
 
     verdict: Verdict
     faults: list[str]
+    resets: list[str]
     output: str
 
     @property
@@ -77,7 +78,7 @@ def run(plan: Plan) -> Result:
         scene.fault("the hub's output holds a traceback:\n" + output[output.index("Traceback") :][:3000])
     if plan.keep is not None:
         plan.keep.write_text("\n".join(scene.history.lines()))
-    return Result(judge(scene.history), scene.faults, output)
+    return Result(judge(scene.history), scene.faults, scene.resets, output)
 
 
 async def _play(hub: Hub, plan: Plan) -> Scene:
@@ -240,6 +241,8 @@ def main() -> int:
     print(result.verdict)
     for fault in result.faults:
         print("fault:", fault)
+    for reset in result.resets:
+        print("reset:", reset)
     print(json.dumps({"seed": plan.seed, "seconds": round(time.monotonic() - begun, 1), **result.verdict.figures}))
     return 0 if result.good else 1
 

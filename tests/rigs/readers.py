@@ -249,7 +249,7 @@ class Streamer(Reader):
                             killed = self.dies(0.05)
                             break
                     elif event.kind == "reset":
-                        self.scene.fault(f"{self.name} was told to reset: {event.data}")
+                        self.scene.resets.append(event.data)
                     elif event.kind == "superseded":
                         await self.scene.pause(1.0)
         except (Broken, TimeoutError):

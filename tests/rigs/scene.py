@@ -30,6 +30,8 @@ class Scene:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
     faults: list[str] = field(default_factory=list)
+    # Nothing is lost by one, and yet none is called for here: there is one store, and nothing in it is old.
+    resets: list[str] = field(default_factory=list)
 
     @property
     def talk(self) -> Talk:

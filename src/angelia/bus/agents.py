@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from angelia.bus.caller import Caller, Rank
 from angelia.bus.core import Bus
 from angelia.bus.directory import digest_of
+from angelia.bus.events import What
 from angelia.bus.ports import Tx
 from angelia.model.address import RESERVED, SEED_AGENTS, check_handle
 from angelia.model.agent import Agent, Token
@@ -65,6 +66,7 @@ async def remove_agent(bus: Bus, name: str) -> None:
     if agent.mailbox in SEED_AGENTS:
         raise BadRequest(f"{agent.handle} is known here from the start and stays so. Nothing was changed.")
     await bus.store.write(lambda tx: bus.directory.remove(tx, agent.mailbox))
+    bus.events.note(What.NAME_REMOVED, bus.clock.now(), agent.handle)
     _end_streams(bus, agent.mailbox)
 
 
@@ -92,6 +94,7 @@ async def make_token(bus: Bus, caller: Caller, name: str) -> tuple[str, Token]:
                 bus.directory.remove_token(tx, old)
         token = Token(id=bus.ids.message_id()[-16:], mailbox=agent.mailbox, digest=digest_of(secret), created_at=now)
         bus.directory.put_token(tx, token)
+        tx.then(lambda: bus.events.note(What.TOKEN_MADE, now, agent.handle))
         return token
 
     token = await bus.store.write(unit)
@@ -105,6 +108,7 @@ async def revoke_token(bus: Bus, caller: Caller, name: str, token_id: str) -> No
     if token is None:
         raise NotFound(f"{name} has no token '{token_id[:40]}'. Nothing was changed.")
     await bus.store.write(lambda tx: bus.directory.remove_token(tx, token))
+    bus.events.note(What.TOKEN_REVOKED, bus.clock.now(), bus.directory.name_of(token.mailbox))
     _end_streams(bus, token.mailbox)
 
 

@@ -57,6 +57,8 @@ MAY: dict[str, frozenset[Rank]] = {
     "key_name": _ADMINS,
     "person_lane": _ADMINS,
     "dead_letters": _ADMINS,
+    "look_at_events": _ADMINS,
+    "back_up": _ADMINS,
     "stop_hub": _ADMINS,
 }
 

@@ -14,6 +14,7 @@ from angelia.bus.asks import Asks
 from angelia.bus.autos import Autos
 from angelia.bus.caller import Caller, act_as
 from angelia.bus.directory import Directory
+from angelia.bus.events import Events
 from angelia.bus.leases import LeaseBook
 from angelia.bus.ports import Clock, Ids, Store, Tx
 from angelia.bus.presence import Presence
@@ -43,6 +44,7 @@ class Bus:
     autos: Autos = field(default_factory=Autos)
     presence: Presence = field(default_factory=Presence)
     timers: Timers = field(default_factory=Timers)
+    events: Events = field(default_factory=Events)
     stopping: bool = False
 
     def check_running(self) -> None:
@@ -89,4 +91,5 @@ async def close_bus(bus: Bus) -> None:
     bus.stopping = True
     bus.streams.end_all("bye")
     bus.signals.wake_all()
+    bus.events.wake_all()
     bus.timers.poke()

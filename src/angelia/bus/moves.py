@@ -118,3 +118,4 @@ def _changed(bus: Bus, old: Delivery, new: Delivery) -> None:
     if new.state is State.QUEUED and not new.deferred:
         bus.wake(new.mailbox)
     bus.signals.wake("message:" + new.message_id)
+    bus.events.moved(bus.clock.now(), new)

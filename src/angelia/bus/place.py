@@ -120,6 +120,7 @@ def _hand_over(bus: Bus, envelope: Envelope, rows: Sequence[Delivery], takers: S
                 stream.wake()
     if envelope.in_reply_to:
         bus.signals.wake("message:" + envelope.in_reply_to)
+    bus.events.accepted(rows[0].accepted_at, envelope, rows)
 
 
 def push(bus: Bus, stream: Stream, parcel: Parcel) -> None:

@@ -334,9 +334,10 @@ class Copy:
 class Archive(Protocol):
     """A store that can be copied while it is used."""
 
-    async def back_up(self, file: str | None) -> Copy:
+    async def back_up(self, file: str | None, now: int) -> Copy:
         """Write a verified copy to ``file``; without it to the store's own folder of copies, where the newest three
-        are kept. Raises ``DiskFull`` or ``Unwell``, and then nothing that was there is gone."""
+        are kept. ``now``: UTC ms. One at a time. Raises ``BadRequest`` for a place where none can be put, ``DiskFull``
+        or ``Unwell``; then nothing that was there is gone."""
         ...
 
 

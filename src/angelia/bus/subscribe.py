@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from angelia.bus.announce import connected, disconnected
 from angelia.bus.claim import settle_written, take
 from angelia.bus.core import Bus
+from angelia.bus.events import What
 from angelia.bus.moves import give_back, move
 from angelia.bus.place import push
 from angelia.bus.ports import Parcel, Scope, Tx, View
@@ -134,6 +135,7 @@ def _take_over(bus: Bus, tx: Tx, stream: Stream, last_event_id: str | None) -> N
     bus.streams.attach(tx, mailbox, stream)
 
     def swap() -> None:
+        bus.events.note(What.CONNECTED, bus.clock.now(), stream.name, "took over" if old is not None else None)
         if old is not None:
             old.end("superseded")
         else:
@@ -199,9 +201,14 @@ async def detach(bus: Bus, stream: Stream) -> None:
             used = broke and stream.handed.get(parcel.delivery.key) == parcel.delivery.attempt
             give_back(bus, tx, parcel, Event.LAPSE if used else Event.RELEASE, used=used)
         bus.streams.attach(tx, stream.mailbox, None)
-        tx.then(lambda: disconnected(bus, stream))
+        tx.then(lambda: _left(bus, stream))
 
     bus.submit(unit)
+
+
+def _left(bus: Bus, stream: Stream) -> None:
+    disconnected(bus, stream)
+    bus.events.note(What.DISCONNECTED, bus.clock.now(), stream.name)
 
 
 async def next_items(bus: Bus, stream: Stream) -> list[Item]:

@@ -1,4 +1,4 @@
-"""The two ways in which ``listen`` hands a message over: a line on stdout, or a command that is run for it.
+"""Two of the ways in which ``listen`` hands a message over: a line on stdout, or a command that is run for it.
 
 What must stay true: a line counts as handed over when it was written whole. A command gets the message on its stdin
 and in four variables, as one argument each and never through a shell; it counts when it ended with 0. A signal that
@@ -42,15 +42,19 @@ class ToStdout:
         if self._is_pipe:
             self._watched.register(self._out, select.POLLOUT)
 
-    def check(self) -> None:
-        """Raise ``OutputClosed`` when nobody reads any more: no mail should be taken for nobody."""
+    def ready(self) -> bool:
+        """True, or ``OutputClosed`` when nobody reads any more: no mail should be taken for nobody."""
         if self._is_pipe and any(event & (select.POLLERR | select.POLLHUP) for _, event in self._watched.poll(0)):
             raise OutputClosed
+        return True
+
+    def given_up(self, holding: bool) -> bool:
+        """Never: once nobody reads, it ends."""
+        return False
 
     def __call__(self, taken: Taken) -> str:
         """Hand over one message. Out: "", since there is nothing that could fail and leave us alive."""
-        line = json.dumps(_shown(taken), ensure_ascii=True) + "\n"
-        left = memoryview(line.encode("ascii"))
+        left = memoryview(line_of(taken))
         try:
             while left:
                 left = left[self._some(left) :]
@@ -61,7 +65,7 @@ class ToStdout:
     def _some(self, left: memoryview) -> int:
         if not self._is_pipe:
             return os.write(self._out, left)
-        self.check()
+        self.ready()
         if self._stopping():
             raise Stopped
         if not self._watched.poll(TICK_MS):
@@ -77,8 +81,13 @@ class ToCommand:
         self._words = words
         self._variables = variables
 
-    def check(self) -> None:
-        """Nothing can be known before it is run."""
+    def ready(self) -> bool:
+        """Always: nothing can be known before it is run."""
+        return True
+
+    def given_up(self, holding: bool) -> bool:
+        """Never."""
+        return False
 
     def __call__(self, taken: Taken) -> str:
         """Run it. Out: "" when it ended with 0, else why the message goes back."""
@@ -100,6 +109,11 @@ class ToCommand:
         if child.returncode == 0:
             return ""
         return f"{self._words[0]} ended with {child.returncode}"
+
+
+def line_of(taken: Taken) -> bytes:
+    """The message as one line of JSON."""
+    return (json.dumps(_shown(taken), ensure_ascii=True) + "\n").encode("ascii")
 
 
 def _shown(taken: Taken) -> dict[str, Any]:

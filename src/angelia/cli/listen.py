@@ -1,8 +1,8 @@
 """``angelia listen``: receive one's mail for ever, each message once.
 
 What must stay true: it outlives the hub, sleep and dead lines, and ends only when it is told to, when another listener
-of the same name takes over, when the hub refuses it for good, or when nobody reads its output. A message is acked after
-it was handed over whole and noted as finished, never before.
+of the same name takes over, when the hub refuses it for good, or when nobody reads its output (a named pipe alone waits
+for its next reader). A message is acked after it was handed over whole and noted as finished, never before.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from types import FrameType
 
 from angelia.cli import exits, parse, say, session, tokens
 from angelia.cli.hand import OutputClosed, Stopped, ToCommand, ToStdout
+from angelia.cli.to_fifo import ReaderGone, ToFifo
 from angelia.client.backoff import Backoff
 from angelia.client.client import Client
 from angelia.client.errors import NoHub, TimedOut
@@ -27,6 +28,7 @@ from angelia.settings import Settings
 
 TICK_SECONDS = 0.5
 WAIT_MOST_SECONDS = 5.0
+Hand = ToCommand | ToStdout | ToFifo
 
 
 class _Stop:
@@ -47,40 +49,64 @@ def run(argv: list[str], settings: Settings) -> int:
     """Listen."""
     made = parse.parser(
         "listen",
-        "Receive your mail as it comes, for ever. Each message is a JSON object, on a line of stdout or on the stdin\n"
-        "of a command that is run for it. Where that does not end with 0 the message comes again, later each time.",
+        "Receive your mail as it comes, for ever. Each message is a JSON object, on a line of stdout or of a named\n"
+        "pipe, or on the stdin of a command that is run for it. Where that does not end with 0 the message comes\n"
+        "again, later each time.",
         'angelia listen --as scout | while read -r line; do echo "$line" | jq -r .text; done\n'
-        "angelia listen --as scout --exec './answer.sh'     # there: angelia reply \"$ANGELIA_ID\" 'done'",
+        "angelia listen --as scout --exec './answer.sh'     # there: angelia reply \"$ANGELIA_ID\" 'done'\n"
+        "angelia listen --as scout --fifo ~/scout.pipe      # elsewhere: jq -r .text < ~/scout.pipe",
     )
     made.add_argument(
         "--exec", metavar="COMMAND",
         help="run this for each message: split into words as a shell does, and run without one; it finds ANGELIA_FROM, "
         "ANGELIA_ID, ANGELIA_THREAD and ANGELIA_ATTEMPT in its environment",
     )  # fmt: skip
+    made.add_argument(
+        "--fifo", metavar="PATH",
+        help="write into this named pipe, which is made where there is none; a pipe that nobody reads waits",
+    )  # fmt: skip
     made.add_argument("--once", action="store_true", help="end after one message; 1 when its command failed")
     given = parse.parse(made, argv)
+    if given.exec is not None and given.fifo is not None:
+        raise exits.UsageError("there is a --exec and a --fifo: give one of them")
     command = _command(given.exec) if given.exec is not None else None
-    if command is None and sys.stdout is None:
+    if command is None and given.fifo is None and sys.stdout is None:
         raise exits.UsageError("stdout is closed: nobody would read the mail")
     stop = _Stop()
+    if given.fifo is not None:
+        with ToFifo(os.path.abspath(given.fifo), lambda: stop.asked) as fifo:
+            return _listen(settings, fifo, once=given.once, stop=stop)
+    if command is not None:
+        return _listen(settings, command, once=given.once, stop=stop)
+    return _listen(settings, ToStdout(lambda: stop.asked), once=given.once, stop=stop)
+
+
+def _listen(settings: Settings, hand: Hand | list[str], *, once: bool, stop: _Stop) -> int:
     way = _way(settings, lambda: stop.asked)
     if way is None:
         return exits.DONE
     name = way.name or session.OWNER
 
+    if isinstance(hand, list):
+        hand = ToCommand(hand, _variables(settings, name))
+    # One at a time into a pipe: what lies behind it costs no attempt when its reader goes.
+    window = 1 if isinstance(hand, ToFifo) else None
+
     def connect() -> Client:
         return Client(way.address, name=name, token=way.token)
 
-    journal = Journal(_journal_path(settings, name))
-    hand: ToCommand | ToStdout = (
-        ToCommand(command, _variables(settings, name)) if command else ToStdout(lambda: stop.asked)
-    )
-    kind = OnceListener if given.once else Listener
-    with kind(connect, journal, say.aside) as listener:
-        try:
-            return _work(listener, hand, once=given.once, stopping=lambda: stop.asked)
-        except (OutputClosed, Stopped):
-            return exits.DONE
+    if isinstance(hand, ToFifo) and not hand.ready():
+        say.aside(f"{hand.path} waits for a reader")
+    kind = OnceListener if once else Listener
+    while not isinstance(hand, ToFifo) or hand.wait():
+        with kind(connect, Journal(_journal_path(settings, name)), say.aside, window=window) as listener:
+            try:
+                return _work(listener, hand, once=once, stopping=lambda: stop.asked)
+            except ReaderGone:
+                continue  # mail that is in hand here would wait for nobody
+            except (OutputClosed, Stopped):
+                break
+    return exits.DONE
 
 
 def _way(settings: Settings, stopping: Callable[[], bool]) -> session.Way | None:
@@ -104,13 +130,14 @@ def _way(settings: Settings, stopping: Callable[[], bool]) -> session.Way | None
     return None
 
 
-def _work(listener: Listener, hand: ToCommand | ToStdout, *, once: bool, stopping: Callable[[], bool]) -> int:
+def _work(listener: Listener, hand: Hand, *, once: bool, stopping: Callable[[], bool]) -> int:
     while not stopping():
-        hand.check()
-        taken = listener.take(TICK_SECONDS)
+        taken = listener.take(TICK_SECONDS) if hand.ready() else None
         if taken is None:
             if listener.ended:
                 break
+            if hand.given_up(listener.holding):
+                raise ReaderGone
             continue
         if isinstance(hand, ToCommand) and _is_presence(taken):
             listener.finish(taken)  # news for a reader, and no work

@@ -1,28 +1,21 @@
-"""One connection to a hub, over TCP, TLS or its Unix socket: a request out, an answer in, one after another.
+"""One connection to a hub, over TCP, TLS or its Unix socket: a request out, an answer in, one after another; blocking.
 
-What must stay true: every request that passes here may be made again (reads; and writes that carry an id or a lease),
-so a kept connection that turns out to be dead costs a second try and nothing else. Nothing is tried a second time on a
-fresh connection: whoever knows what a repeat means decides that (``calls.py``). Every wait has an end.
+What must stay true: nothing is tried a second time here; whoever knows what a repeat means decides that
+(``core/posting.py``), and is told whether the connection that broke had been kept from an earlier request. Every wait
+has an end.
 """
 
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 import ssl
 from contextlib import suppress
 
-from angelia.client.errors import ClientError, HubError, LostHub, NoHub, NotAHub, TimedOut
+from angelia.client.core.answers import CONNECT_SECONDS, MAX_ANSWER_BYTES, json_bytes
+from angelia.client.core.steps import Exchange
+from angelia.client.errors import ClientError, LostHub, NoHub, NotAHub, TimedOut
 from angelia.client.find import Address
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-CONNECT_SECONDS = 10.0
-# A page of the largest messages fits many times; beyond this it is no hub that talks.
-MAX_ANSWER_BYTES = 256 * 1024 * 1024
 
 
 class UnixHTTPConnection(http.client.HTTPConnection):
@@ -63,39 +56,23 @@ class Connection:
             self._http.close()
         self._http = self._sock = self._answered = None
 
-    def call(self, method: str, path: str, body: object = None, *, seconds: float) -> dict[str, Any]:
-        """Make one request under ``/v1`` or beside it. Out: the JSON object answered with 2xx.
-
-        Raises ``HubError`` for any other answer, ``NoHub`` and its kin, or ``TimedOut``.
-        """
-        status, content = self.request(method, path, body, seconds=seconds)
-        found = json_object(content)
-        if 200 <= status < 300:
-            if not content:  # http.client takes a head that was cut off for a whole one
-                raise LostHub(str(self.address), "the answer was cut off")
-            if found is None:
-                raise NotAHub(str(self.address), "what answers there does not speak JSON")
-            return found
-        raise refusal(status, found, str(self.address))
-
     def request(self, method: str, path: str, body: object = None, *, seconds: float) -> tuple[int, bytes]:
         """Make one request. In: a path with its query, encoded; a body for JSON. Out: status and the answer's bytes."""
-        content = None if body is None else _json(body)
+        return self.exchange(Exchange(method, path, None if body is None else json_bytes(body), {}, seconds))
+
+    def exchange(self, step: Exchange) -> tuple[int, bytes]:
+        """Make one request. Out: status and the answer's bytes.
+
+        Raises ``NoHub``, ``LostHub`` (``kept``: over a connection from before), ``NotAHub`` or ``TimedOut``.
+        """
         kept = self._http is not None and not _closed_meanwhile(self._http.sock)
         if not kept:
             self.close()
         try:
-            return self._once(method, path, content, seconds)
+            return self._once(step)
         except LostHub as error:
-            if not kept:
-                raise
-            lost = error
-        try:
-            return self._once(method, path, content, seconds)
-        except NoHub as error:
-            if isinstance(error, LostHub | NotAHub):
-                raise
-            raise lost from None  # nobody takes a second call, but the first may have been heard
+            error.kept = kept
+            raise
 
     def open(self, path: str, headers: dict[str, str], *, seconds: float) -> http.client.HTTPResponse:
         """GET something that goes on: out comes the answer once its head is there, to be read with ``read1``.
@@ -112,15 +89,15 @@ class Connection:
             with suppress(OSError):  # it has ended already, which is what was wanted
                 sock.shutdown(socket.SHUT_RDWR)
 
-    def _once(self, method: str, path: str, content: bytes | None, seconds: float) -> tuple[int, bytes]:
-        answer = self._answer(method, path, content, {}, seconds)
+    def _once(self, step: Exchange) -> tuple[int, bytes]:
+        answer = self._answer(step.method, step.path, step.content, step.headers, step.seconds)
         try:
             too_large = (answer.length or 0) > MAX_ANSWER_BYTES
             # Only a read without a bound notices that an answer of known length was cut off.
             whole = b"" if too_large else answer.read() if answer.length else answer.read(MAX_ANSWER_BYTES + 1)
         except TimeoutError:
             self.close()
-            raise TimedOut(f"the hub at {self.address}", seconds) from None
+            raise TimedOut(f"the hub at {self.address}", step.seconds) from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise LostHub(str(self.address), why(error)) from None
@@ -171,30 +148,6 @@ class Connection:
         return connection
 
 
-def refusal(status: int, problem: dict[str, Any] | None, where: str) -> ClientError:
-    """The error for an answer that is no 2xx. In: its status, its JSON object if it had one, and who answered."""
-    if problem is None or not isinstance(problem.get("code"), str):
-        if status in (502, 503, 504):
-            return LostHub(where, f"a proxy on the way says {status}")
-        return NotAHub(where, f"what answers there says {status}, and not as a hub would")
-    extra = {key: value for key, value in problem.items() if key not in ("type", "title", "status", "code", "detail")}
-    title, detail = str(problem.get("title") or ""), str(problem.get("detail") or "")
-    return HubError(status, problem["code"], title, detail, extra)
-
-
-def _json(body: object) -> bytes:
-    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
-def json_object(content: bytes) -> dict[str, Any] | None:
-    """An answer's bytes as a JSON object, or None where they are none."""
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _closed_meanwhile(sock: socket.socket | None) -> bool:
     """Whether the hub has closed a kept connection: then there is an end, or something unasked, to read."""
     if sock is None:
@@ -211,7 +164,7 @@ def _closed_meanwhile(sock: socket.socket | None) -> bool:
     return True
 
 
-def _broken(error: Exception, where: Address) -> NoHub:
+def _broken(error: Exception, where: Address) -> ClientError:
     if isinstance(error, http.client.BadStatusLine) and not isinstance(error, http.client.RemoteDisconnected):
         return NotAHub(str(where), "what answers there does not speak HTTP")
     return LostHub(str(where), why(error))

@@ -1,15 +1,19 @@
-"""What can go wrong on the way to a hub and back, as a caller of the client sees it.
+"""What can go wrong on the way to a hub and back, as a caller of either client sees it.
 
 What must stay true: "no" and "no answer" are told apart, and whoever may have been heard is told so. Nothing is sent
 twice under two ids because of an error here: the ones that leave an outcome open carry the id to ask again with.
 
     ClientError
     ├─ HubError        the hub said no: status, code and detail of its problem+json
+    │  └─ LeaseLost    what was claimed is not ours any more
     ├─ AskFailed       the question was carried, and its outcome is a failure
     ├─ NoHub           nobody to talk to; nothing was sent
     │  ├─ NotAHub      somebody answered, who is no Angelia
     │  └─ LostHub      the connection broke after the request went out: it may have been heard
-    └─ TimedOut        no answer in time
+    ├─ TimedOut        no answer in time
+    ├─ Superseded      another stream of this name took over: reading is over for good
+    └─ OutboxError     the outbox could not be used: what was to be kept is not
+       └─ OutboxFull   it holds as much as it may
 """
 
 from __future__ import annotations
@@ -31,6 +35,12 @@ class HubError(ClientError):
         self.title = title
         self.detail = detail or title
         self.extra = extra
+
+
+class LeaseLost(HubError):
+    """The lease is over, and somebody else may have the message. ``extra`` says how it stands where the hub knows:
+    ``state``, ``attempt``, ``holder``. What was done under the lease may be done a second time.
+    """
 
 
 class AskFailed(ClientError):
@@ -57,11 +67,14 @@ class NotAHub(NoHub):
 
 
 class LostHub(NoHub):
-    """The request went out, and no whole answer came back."""
+    """The request went out, and no whole answer came back. ``kept``: over a connection that was kept from an earlier
+    request, which a hub may have closed at any time, so that this says little.
+    """
 
-    def __init__(self, where: str, why: str) -> None:
+    def __init__(self, where: str, why: str, *, kept: bool = False) -> None:
         super().__init__(where, why)
         self.args = (f"the connection to the hub at {where} broke before it answered: {why}",)
+        self.kept = kept
 
 
 class TimedOut(ClientError):
@@ -71,3 +84,25 @@ class TimedOut(ClientError):
         super().__init__(f"{what} did not answer within {seconds:g} s")
         self.seconds = seconds
         self.message_id = message_id
+
+
+class Superseded(ClientError):
+    """Another stream of the same name took over. Whoever connects again would throw that one out."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"another stream of {name} took over")
+        self.name = name
+
+
+class OutboxError(ClientError):
+    """The outbox at ``path`` could not be read or written; ``message_id`` is neither sent nor kept."""
+
+    def __init__(self, path: str, why: str, message_id: str = "") -> None:
+        super().__init__(f"the outbox {path}: {why}")
+        self.path = path
+        self.why = why
+        self.message_id = message_id
+
+
+class OutboxFull(OutboxError):
+    """The outbox holds as much as it may."""

@@ -20,10 +20,11 @@ from contextlib import suppress
 from typing import Any
 
 from angelia.client.backoff import Backoff
-from angelia.client.client import Client, lease_token, message_id
+from angelia.client.client import Client
+from angelia.client.core.answers import may_pass
+from angelia.client.core.following import RETRY_MOST_SECONDS, RETRY_SECONDS, Item, lease_token, message_id
 from angelia.client.errors import ClientError, HubError
 from angelia.client.journal import Journal
-from angelia.client.stream import RETRY_MOST_SECONDS, RETRY_SECONDS, Item, may_pass
 
 LEASE_SECONDS = 60.0
 CLAIM_WAIT_SECONDS = 50.0
@@ -53,16 +54,23 @@ class Listener:
     renew_seconds = LEASE_SECONDS / 4  # three renewals may fail before a lease is lost
 
     def __init__(
-        self, connect: Callable[[], Client], journal: Journal, notice: Callable[[str], None] = lambda _: None
+        self,
+        connect: Callable[[], Client],
+        journal: Journal,
+        notice: Callable[[str], None] = lambda _: None,
+        *,
+        window: int | None = None,
     ) -> None:
-        """In: what makes a client, one for each thread; the journal; and whom to tell what a person should know."""
+        """In: what makes a client, one for each thread; the journal; whom to tell what a person should know; and how
+        many messages the hub may hand over that are not finished yet (1 to 16).
+        """
         self.superseded = False
         self.error: ClientError | None = None
         self._connect = connect
         self._journal = journal
         self._notice = notice
         self._client = connect()
-        self._stream = self._client.follow(notice=notice)
+        self._stream = self._client.follow(window=window, notice=notice)
         self._changed = threading.Condition()
         self._held: dict[str, Taken] = {}
         self._waiting: list[Taken] = []
@@ -94,6 +102,12 @@ class Listener:
     def ended(self) -> bool:
         """True when no more will come: superseded, or refused for good (``error``)."""
         return self.superseded or self.error is not None
+
+    @property
+    def holding(self) -> bool:
+        """Whether some message is in this listener's hands, under a lease."""
+        with self._changed:
+            return bool(self._held)
 
     def take(self, seconds: float) -> Taken | None:
         """The next message to deal with, or None when there is none yet, or there will be none (``ended``)."""
@@ -211,9 +225,14 @@ class OnceListener(Listener):
     """
 
     def __init__(
-        self, connect: Callable[[], Client], journal: Journal, notice: Callable[[str], None] = lambda _: None
+        self,
+        connect: Callable[[], Client],
+        journal: Journal,
+        notice: Callable[[str], None] = lambda _: None,
+        *,
+        window: int | None = None,
     ) -> None:
-        super().__init__(connect, journal, notice)
+        super().__init__(connect, journal, notice, window=window)
         self._wanted = threading.Event()
         self._claims = connect()
 

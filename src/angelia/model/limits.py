@@ -32,6 +32,7 @@ class Limits:
     query_letters: int = 1_000  # a person's words; who has a whole page to look for has the message
     found_messages: int = 100  # in one page: more than anybody reads before asking better
     open_names: int = 10_000  # each is held in memory; a loop that makes up names must end
+    event_streams: int = 64  # people who watch; each is written to whenever anything happens
     streams_per_agent: int = 64  # observers and the own one together
     streams: int = 12_000  # each takes a file, and a process gets some 16,000
 

@@ -27,6 +27,8 @@ ALLOWED = {
     "person_lane": "admin",
     "dead_letters": "admin",
     "stop_hub": "admin",
+    "back_up": "admin",
+    "look_at_events": "admin",
 }
 
 

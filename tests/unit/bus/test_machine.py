@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -402,7 +403,11 @@ class Verbs(RuleBasedStateMachine):
             assert answered or envelope.id in told, f"{row} ended, and its sender was not told"
 
 
-TestVerbs = Verbs.TestCase
+TestVerbs = pytest.mark.timeout(600)(Verbs.TestCase)  # a failure is made small, which takes minutes; all else seconds
 TestVerbs.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40,
+    stateful_step_count=40,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow],
 )

@@ -2,15 +2,17 @@
 
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from angelia.cli import described
+from angelia.cli.completion import ANSWER_SECONDS
 from angelia.cli.main import COMMANDS
 from tests.acceptance.hub import environment
-from tests.fakes.fake_hub import FakeHub, answer
+from tests.fakes.fake_hub import FakeHub, answer, hold
 from tests.rigs.terminal import Terminal
 from tests.unit.cli.conftest import Run
 
@@ -114,6 +116,13 @@ def test_names_are_names_and_nothing_else(run: Run, peers: FakeHub) -> None:
 def test_without_a_hub_there_is_silence(run: Run) -> None:
     assert run("completion", "names") == (0, "", "")
     assert run("completion", "names", "--hub", "nonsense")[2].count("\n") <= 1
+
+
+def test_a_hub_that_does_not_answer_keeps_nobody_waiting(run: Run, hub: FakeHub) -> None:
+    hub.on("GET /v1/agents", hold)
+    begun = time.monotonic()
+    assert run("completion", "names") == (0, "", "")
+    assert time.monotonic() - begun < 3 * ANSWER_SECONDS
 
 
 def test_the_scripts_hold_every_command_and_every_option(run: Run) -> None:

@@ -1,21 +1,27 @@
-"""The stream: it goes on where it was, whatever ends it, and stops when it should."""
+"""Streams over real sockets, by both drivers: what is handed out, and what ends a reader that waits.
 
+What a stream does on each ending stands in ``core/following.py`` and is tested there.
+"""
+
+import asyncio
+import gc
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-import angelia
-from angelia.client.client import Client
-from angelia.client.connection import Connection
-from angelia.client.errors import HubError
+from angelia.client.aio.connection import UNREAD_BYTES, Connection
+from angelia.client.core.following import Following, Item
+from angelia.client.errors import HubError, NotAHub, Superseded
 from angelia.client.find import read
-from angelia.client.stream import Item, Stream
-from tests.fakes.fake_hub import FakeHub, Feed, answer, drop, hold, problem, raw
+from tests.fakes.fake_hub import FakeHub, Feed, answer, drop, hold, problem
+from tests.rigs.drivers import DRIVERS, Driver, Reading
 
 ROUTE = "GET /v1/agents/scout/stream"
 PATH = "/v1/agents/scout/stream?ack=manual"
-CALM = ": connected\nretry: 100\n\n"
+CALM = ": connected\nretry: 100\n"
+ACKED = answer({"state": "delivered"})
 
 
 @pytest.fixture
@@ -24,17 +30,23 @@ def hub() -> Iterator[FakeHub]:
         yield fake
 
 
-def stream(hub: FakeHub, **more: object) -> Stream:
+@pytest.fixture(params=DRIVERS)
+def client(request: pytest.FixtureRequest, hub: FakeHub) -> Iterator[Driver]:
+    with DRIVERS[request.param](hub.url, name="scout", token="secret") as made:
+        yield made
+
+
+def stream(client: Driver, draw: float = 0.001, **more: Any) -> Reading:
     """One that waits next to nothing between tries."""
-    return Stream(Connection(read(hub.url)), PATH, draw=lambda: 0.001, **more)  # type: ignore[arg-type]
+    return client.read(Following("http://hub", PATH, draw=lambda: draw, **more))
 
 
 def mail(number: int) -> dict[str, object]:
     return {"message": {"id": f"{number:032x}", "text": f"no. {number}"}, "lease": {"token": f"{number}-1-ff"}}
 
 
-def feed(*numbers: int, first: str = CALM) -> Feed:
-    made = Feed(first)
+def feed(*numbers: int) -> Feed:
+    made = Feed(CALM)
     for number in numbers:
         made.event(mail(number), id=f"e-{number}")
     return made
@@ -50,188 +62,186 @@ def texts(items: list[Item]) -> list[str]:
     return [item.data["message"]["text"] for item in items if item.kind == "message"]
 
 
-def test_events_come_as_they_are(hub: FakeHub) -> None:
+def test_events_come_as_they_are(hub: FakeHub, client: Driver) -> None:
     hub.on(ROUTE, superseded(feed(1, 2)))
-    items = list(stream(hub))
+    items = list(stream(client))
     assert items[0] == Item("message", mail(1), "e-1")
     assert [item.kind for item in items] == ["message", "message", "superseded"]
+    head = hub.requests[0].headers
     assert hub.requests[0].path == PATH
-    assert "last-event-id" not in hub.requests[0].headers
+    assert head["accept"] == "text/event-stream"
+    assert head["cache-control"] == "no-store"
+    assert head["authorization"] == "Bearer secret"
+    assert "last-event-id" not in head
 
 
 @pytest.mark.parametrize("how", ["end", "cut"])
-def test_it_resumes_after_the_last_event(hub: FakeHub, how: str) -> None:
-    hub.on(ROUTE, getattr(feed(1, 2), how)(), superseded(feed(3)))
-    assert texts(list(stream(hub))) == ["no. 1", "no. 2", "no. 3"]
-    assert [request.headers.get("last-event-id") for request in hub.requests] == [None, "e-2"]
+def test_it_resumes_after_the_last_event(hub: FakeHub, client: Driver, how: str) -> None:
+    hub.on(ROUTE, getattr(feed(1, 2), how)(), drop, superseded(feed(3)))
+    assert texts(list(stream(client))) == ["no. 1", "no. 2", "no. 3"]
+    assert [request.headers.get("last-event-id") for request in hub.requests] == [None, "e-2", "e-2"]
 
 
-def test_an_event_that_was_cut_off_is_asked_for_again(hub: FakeHub) -> None:
-    torn = feed(1)
-    torn.put('id: e-2\ndata: {"message": {"te')
-    hub.on(ROUTE, torn.cut(), superseded(feed(2)))
-    assert texts(list(stream(hub))) == ["no. 1", "no. 2"]
-    assert hub.requests[1].headers["last-event-id"] == "e-1"
-
-
-def test_it_starts_where_it_was_told_to(hub: FakeHub) -> None:
+def test_an_id_beyond_latin_goes_out_as_utf_8(hub: FakeHub, client: Driver) -> None:
     hub.on(ROUTE, superseded())
-    list(stream(hub, last_event_id="e-41"))
-    assert hub.requests[0].headers["last-event-id"] == "e-41"
+    list(stream(client, last_event_id="…✓"))
+    assert hub.requests[0].headers["last-event-id"].encode("latin-1") == "…✓".encode()
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        drop,
-        problem(503, "stopping"),
-        problem(429, "rate_limited"),
-        answer(b"Bad gateway", 502, "text/plain"),
-        answer(b"<html>", 200, "text/html"),
-        raw(b"SSH-2.0-OpenSSH_9.6\r\n"),
-    ],
-)
-def test_what_may_pass_is_tried_again_and_told_once(hub: FakeHub, first: object) -> None:
-    told: list[str] = []
-    hub.on(ROUTE, first, first, first, superseded(feed(1)))  # type: ignore[arg-type]
-    assert texts(list(stream(hub, notice=told.append))) == ["no. 1"]
-    assert len(told) == 2
-    assert told[0].endswith("; trying again")
-    assert told[1] == "the hub is back"
+def test_an_event_in_pieces_and_one_of_a_mebibyte(hub: FakeHub, client: Driver) -> None:
+    large = Feed(CALM)
+    for piece in ("id: e-", "1\nda", 'ta: {"message": {"id": "1", "text": "', "ü🐝" * 200_000, '"}}', "\n", "\n"):
+        large.put(piece)
+    hub.on(ROUTE, superseded(large))
+    assert texts(list(stream(client))) == ["ü🐝" * 200_000]
 
 
 @pytest.mark.parametrize(
     "refusal", [problem(401, "token_required"), problem(403, "not_your_name"), problem(400, "bad_name")]
 )
-def test_what_would_be_the_same_next_time_is_raised(hub: FakeHub, refusal: object) -> None:
-    hub.on(ROUTE, refusal)  # type: ignore[arg-type]
-    with pytest.raises(HubError):
-        list(stream(hub))
+def test_what_would_be_the_same_next_time_is_raised(hub: FakeHub, client: Driver, refusal: Any) -> None:
+    hub.on(ROUTE, refusal)
+    with pytest.raises(HubError, match="Because"):
+        list(client.messages())
     assert len(hub.requests) == 1
 
 
-def test_superseded_is_the_end_for_good(hub: FakeHub) -> None:
-    after = superseded()
-    hub.on(ROUTE, after)
-    assert [item.kind for item in stream(hub)] == ["superseded"]
+def test_a_redirect_is_not_followed(hub: FakeHub, client: Driver) -> None:
+    hub.on(ROUTE, answer(b"", 302, Location=hub.url + "/elsewhere"))
+    with pytest.raises(NotAHub, match="elsewhere"):
+        list(client.messages())
     assert len(hub.requests) == 1
 
 
-def test_bye_is_not(hub: FakeHub) -> None:
-    first = feed(1)
-    first.event({"why": "stopping"}, event="bye")
-    hub.on(ROUTE, first.end(), superseded(feed(2)))
-    assert [item.kind for item in stream(hub)] == ["message", "bye", "message", "superseded"]
-
-
-def test_a_reset_is_told(hub: FakeHub) -> None:
-    first = Feed(CALM)
-    first.event({"asked": "x-1", "earliest": "e-1", "why": "another store"}, event="reset")
-    hub.on(ROUTE, superseded(first))
-    items = list(stream(hub, last_event_id="x-1"))
-    assert items[0].kind == "reset"
-    assert items[0].data["why"] == "another store"
-
-
-def test_a_line_without_a_byte_is_dead(hub: FakeHub) -> None:
-    hub.on(ROUTE, feed(1), superseded(feed(2)))
-    assert texts(list(stream(hub, quiet_seconds=0.1))) == ["no. 1", "no. 2"]
-
-
-def test_a_hub_that_takes_the_request_and_says_nothing_is_dead(hub: FakeHub) -> None:
-    hub.on(ROUTE, hold, superseded(feed(1)))
-    assert texts(list(stream(hub, quiet_seconds=0.1))) == ["no. 1"]
-
-
-def test_keepalives_are_bytes(hub: FakeHub) -> None:
-    living = feed(1)
-    read_on = iter(stream(hub, quiet_seconds=1.0))
-    hub.on(ROUTE, living)
-    next(read_on)
-    for _ in range(20):
-        living.put(": keepalive\n\n")
-    superseded(living)
-    assert next(read_on).kind == "superseded"
-    assert len(hub.requests) == 1
-
-
-def test_the_hubs_retry_is_the_first_ceiling(hub: FakeHub) -> None:
-    made = stream(hub)
-    hub.on(ROUTE, superseded(feed(1, first="retry: 7000\n\n")))
-    list(made)
-    assert made._backoff.first_seconds == 7
-
-
-def test_a_retry_of_nothing_is_no_tight_loop(hub: FakeHub) -> None:
-    made = stream(hub)
-    hub.on(ROUTE, superseded(feed(1, first="retry: 0\n\n")))
-    list(made)
-    assert made._backoff.first_seconds >= 0.1
-
-
-def test_events_of_a_later_version_are_passed_over(hub: FakeHub) -> None:
+def test_events_of_a_later_version_are_passed_over(hub: FakeHub, client: Driver) -> None:
     strange = Feed(CALM, "data: no json\n\n", "data: [1]\n\n", "event: news\ndata: {}\n\n")
     hub.on(ROUTE, superseded(strange))
-    assert [item.kind for item in stream(hub)] == ["news", "superseded"]
+    assert [item.kind for item in stream(client)] == ["news", "superseded"]
 
 
-def test_close_from_another_thread_ends_a_reader_that_waits(hub: FakeHub) -> None:
-    made = stream(hub)
-    hub.on(ROUTE, feed(1))
+@pytest.mark.parametrize("first", [hold, feed()])
+def test_a_line_without_a_byte_is_dead(hub: FakeHub, client: Driver, first: Any) -> None:
+    hub.on(ROUTE, first, superseded(feed(1)))
+    assert texts(list(stream(client, quiet_seconds=0.1))) == ["no. 1"]
+
+
+def test_keepalives_are_bytes(hub: FakeHub, client: Driver) -> None:
+    living = feed(1)
+    reading = stream(client, quiet_seconds=1.0)
+    hub.on(ROUTE, living)
+    next(reading)
+    for _ in range(20):
+        living.put(": keepalive\n")
+    superseded(living)
+    assert next(reading).kind == "superseded"
+    assert len(hub.requests) == 1
+
+
+def test_the_hubs_retry_is_the_first_ceiling(hub: FakeHub, client: Driver) -> None:
+    hub.on(ROUTE, superseded(Feed("retry: 7000\n")))
+    following: Following[Item] = Following("http://hub", PATH)
+    list(client.read(following))
+    assert following.backoff.first_seconds == 7
+
+
+async def test_what_a_busy_reader_has_not_read_waits_at_the_hub(hub: FakeHub) -> None:
+    much, chunk = Feed(), "x" * 1024 * 1024
+    for _ in range(16):
+        much.put(chunk)
+    hub.on(ROUTE, much.end())
+    connection = Connection(read(hub.url))
+    await connection.open(PATH, {}, 5.0)
+    wire = connection._wire
+    assert wire is not None
+    assert wire.transport is not None
+    assert wire.answer is not None
+    async with asyncio.timeout(10):
+        while wire.transport.is_reading():  # noqa: ASYNC110 - nobody tells when it pauses
+            await asyncio.sleep(0)
+    assert UNREAD_BYTES < len(wire.answer.unread) < UNREAD_BYTES + 512 * 1024
+    found = 0
+    while piece := await connection.read():
+        found += len(piece)
+    assert found == 16 * len(chunk)
+    connection.close()
+
+
+@pytest.mark.parametrize("first", [feed(), drop])
+def test_close_from_elsewhere_ends_a_reader_that_waits(hub: FakeHub, client: Driver, first: Any) -> None:
+    """For an event, or between two tries."""
+    told: list[str] = []
+    hub.on(ROUTE, first)
+    reading = stream(client, draw=1.0, notice=told.append)
     seen: list[Item] = []
-    thread = threading.Thread(target=lambda: seen.extend(made))
+    thread = threading.Thread(target=lambda: seen.extend(reading))
     thread.start()
     hub.wait_for(ROUTE)
-    made.close()
+    reading.close()
     thread.join(5)
     assert not thread.is_alive()
+    assert list(reading) == []
+    assert len(told) <= (first is drop)  # that it was let go of is no news
 
 
-def test_close_ends_a_wait_between_two_tries(hub: FakeHub) -> None:
-    made = Stream(Connection(read(hub.url)), PATH, draw=lambda: 1.0)
-    hub.on(ROUTE, drop)
-    thread = threading.Thread(target=lambda: list(made))
-    thread.start()
-    hub.wait_for(ROUTE)
-    made.close()
-    thread.join(5)
-    assert not thread.is_alive()
+def test_a_stream_that_was_never_read_can_be_closed(client: Driver) -> None:
+    reading = stream(client)
+    reading.close()
+    assert list(reading) == []
 
 
-# ---- Client.stream
+def test_letting_go_of_a_stream_ends_its_connection(hub: FakeHub) -> None:
+    hub.on(ROUTE, feed(1))
+    with DRIVERS["blocking"](hub.url, name="scout") as client:
+        gc.disable()  # without the collector's help
+        try:
+            for item in client.stream():
+                assert item.kind == "message"
+                break
+            [gone] = hub._open
+            gone.settimeout(5)
+            assert gone.recv(1) == b""
+        finally:
+            gc.enable()
 
 
-def test_finished_ones_are_acked_and_dropped(hub: FakeHub) -> None:
-    hub.on(ROUTE, superseded(feed(1, 2, 3))).on("POST /v1/leases/2-1-ff/ack", answer({"state": "delivered"}))
-    with Client(hub.url, name="scout") as client:
-        assert texts(list(client.stream(finished={f"{2:032x}"}))) == ["no. 1", "no. 3"]
-    assert len(hub.asked("POST /v1/leases/2-1-ff/ack")) == 1
+def test_other_calls_work_while_a_stream_is_read(hub: FakeHub, client: Driver) -> None:
+    hub.on(ROUTE, feed(1)).on("POST /v1/leases/1-1-ff/ack", ACKED)
+    items = client.stream()
+    item = next(items)
+    assert client.ack(item.data["lease"]["token"]) == {"state": "delivered"}
+    items.close()
 
 
-def test_an_ack_that_fails_does_not_end_the_stream(hub: FakeHub) -> None:
-    hub.on(ROUTE, superseded(feed(1, 2))).on("POST /v1/leases/1-1-ff/ack", problem(409, "lease_lost"))
-    with Client(hub.url, name="scout") as client:
-        assert texts(list(client.stream(finished={f"{1:032x}"}))) == ["no. 2"]
+# ---- the ways to read
 
 
-def test_an_auto_stream_hands_over_each_message_once(hub: FakeHub) -> None:
-    route = "GET /v1/agents/scout/stream"
-    hub.on(route, feed(1, 2).cut(), superseded(feed(2, 3)))
-    with Client(hub.url, name="scout") as client:
-        assert texts(list(client.stream(ack="auto"))) == ["no. 1", "no. 2", "no. 3"]
+def test_an_auto_stream_hands_over_each_message_once(hub: FakeHub, client: Driver) -> None:
+    hub.on(ROUTE, feed(1, 2).cut(), superseded(feed(2, 3)))
+    hub.on("POST /v1/leases/2-1-ff/ack", ACKED)
+    assert texts(list(client.stream(ack="auto"))) == ["no. 1", "no. 2", "no. 3"]
     assert hub.requests[0].path.endswith("?ack=auto")
 
 
-def test_other_calls_work_while_a_stream_is_read(hub: FakeHub) -> None:
-    hub.on(ROUTE, feed(1)).on("POST /v1/leases/1-1-ff/ack", answer({"state": "delivered"}))
-    with Client(hub.url, name="scout") as client:
-        items = client.stream()
-        item = next(items)
-        assert client.ack(item.data["lease"]["token"]) == {"state": "delivered"}
-        items.close()
+def test_a_message_is_acked_when_the_next_one_is_asked_for(hub: FakeHub, client: Driver) -> None:
+    hub.on(ROUTE, feed(1, 2).cut(), superseded(feed(2)))
+    for number in (1, 2):
+        hub.on(f"POST /v1/leases/{number}-1-ff/ack", ACKED)
+    messages = client.messages()
+    assert next(messages)["text"] == "no. 1"
+    assert not hub.asked("POST /v1/leases/1-1-ff/ack")
+    assert next(messages)["text"] == "no. 2"
+    assert len(hub.asked("POST /v1/leases/1-1-ff/ack")) == 1
+    assert not hub.asked("POST /v1/leases/2-1-ff/ack")
+    with pytest.raises(Superseded):
+        next(messages)
+    assert len(hub.asked("POST /v1/leases/2-1-ff/ack")) == 2  # the second for what came again
 
 
-def test_it_is_found_at_the_package_root() -> None:
-    assert angelia.Client is Client
-    with pytest.raises(AttributeError, match="Bus"):
-        angelia.Bus  # noqa: B018
+def test_it_says_where_it_is_and_goes_on_there(hub: FakeHub, client: Driver) -> None:
+    hub.on(ROUTE, superseded(feed(5)))
+    items = client.stream(last_event_id="e-4", ack="auto")
+    assert hub.requests == []
+    list(items)
+    assert items.last_event_id == "e-5"
+    assert hub.requests[0].path.endswith("?ack=auto")
+    assert hub.requests[0].headers["last-event-id"] == "e-4"

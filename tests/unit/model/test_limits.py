@@ -8,11 +8,6 @@ from hypothesis import strategies as st
 
 from angelia.model.limits import DAY, Limits, nack_delay
 
-UNITS = (
-    "bytes", "letters", "seconds", "milliseconds", "deliveries", "per_sender", "depth", "messages", "names", "streams",
-    "per_agent", "attempts", "per_hour", "hops",
-)  # fmt: skip
-
 
 @pytest.mark.parametrize(("used", "seconds"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 32), (7, 60), (8, 60)])
 def test_nacks_wait_one_two_four_up_to_sixty_seconds(used: int, seconds: int) -> None:
@@ -48,5 +43,11 @@ def test_limits_cannot_be_changed_while_the_hub_runs() -> None:
         Limits().streams = 1  # type: ignore[misc]
 
 
-def test_the_unit_stands_in_the_name() -> None:
-    assert [field.name for field in fields(Limits) if not field.name.endswith(UNITS)] == []
+def test_every_time_says_in_its_name_that_it_is_in_seconds() -> None:
+    times = [field.name for field in fields(Limits) if isinstance(field.default, float)]
+    assert times
+    assert [name for name in times if not name.endswith("_seconds")] == []
+
+
+def test_every_bound_is_above_zero() -> None:
+    assert [field.name for field in fields(Limits) if not field.default > 0] == []

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
 from angelia.bus.core import Bus
 from angelia.bus.directory import digest_of
+from angelia.bus.events import What
 from angelia.doors.http.call import CALLER, Call, Gone, Receive, Scope, Send
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.problem import answer_error
@@ -40,6 +41,7 @@ class Gatehouse:
         try:
             scope[CALLER] = self._admit(call, scope["headers"])
         except AngeliaError as error:
+            self._note(call, error)
             await answer_error(call, error)
             await call.throw_away(THROW_AWAY_BYTES, THROW_AWAY_SECONDS)
             return
@@ -48,11 +50,16 @@ class Gatehouse:
         except Gone:
             return
         except AngeliaError as error:
+            self._note(call, error)
             await answer_error(call, error)
             if isinstance(error, TooLarge):
                 await call.throw_away(THROW_AWAY_BYTES, THROW_AWAY_SECONDS)
         except Exception as error:  # noqa: BLE001 - the one place that logs and hides
             await answer_error(call, error)
+
+    def _note(self, call: Call, error: AngeliaError) -> None:
+        """For whoever watches. Not the path: it may hold a lease's token."""
+        self._bus.events.note(What.REFUSED, self._bus.clock.now(), call.caller.name, f"{error.code}: {error.detail}")
 
     def _admit(self, call: Call, headers: Sequence[tuple[bytes, bytes]]) -> Caller:
         hosts: list[bytes] = []

@@ -57,7 +57,8 @@ def _operation(route: "Route", by_shape: dict[type, dict[str, object]]) -> dict[
         for name in re.findall(r"{(\w+)}", route.path)
     ]
     parameters += [{"name": name, "in": "query", "schema": {"type": "string"}} for name in route.arguments]
-    kind = "text/event-stream" if route.path.endswith(("/stream", "/subscribe")) else "application/json"
+    streams = ("/stream", "/subscribe", "/events")
+    kind = "text/event-stream" if route.path.endswith(streams) else "application/json"
     schema = by_shape[route.gives] if route.gives is not None else {}
     operation: dict[str, object] = {
         "summary": route.summary,

@@ -12,12 +12,13 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
 from angelia.bus.core import Bus
-from angelia.doors.http import agents, dead_letters, hub, mailbox, messages, stream
+from angelia.doors.http import agents, dead_letters, events, hub, library, mailbox, messages, stream
 from angelia.doors.http.call import Call, Receive, Scope, Send
 from angelia.doors.http.gatehouse import Gatehouse
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.openapi import describe
 from angelia.model.errors import MethodNotAllowed, NotFound
+from angelia.protocol import library as shapes
 from angelia.protocol import native
 
 Handler = Callable[[Call, Bus, Hub], Awaitable[None]]
@@ -80,6 +81,10 @@ ROUTES = (
     Route("GET", "/v1/dead-letters", dead_letters.listing, None, native.DeadOut, ("after", "limit")),
     Route("POST", "/v1/dead-letters/{id}/requeue", dead_letters.again, native.Nothing, native.DeliveriesOut, ("to",)),
     Route("POST", "/v1/dead-letters/{id}/drop", dead_letters.end, native.Nothing, native.DeliveriesOut, ("to",)),
+    Route("GET", "/v1/threads", library.threads, None, shapes.TalksOut, ("before", "limit")),
+    Route("GET", "/v1/threads/{id}", library.thread, None, shapes.ConversationOut, ("after", "limit")),
+    Route("GET", "/v1/search", library.find, None, shapes.FoundOut, ("q", "from", "to", "before", "limit")),
+    Route("GET", "/v1/events", events.events, None, shapes.EventOut, ("agent", "last", "last_event_id")),
     Route("POST", "/v1/down", hub.down),
 )
 

@@ -29,7 +29,7 @@ OVERLAP_LETTERS = 1_024  # words that stand so near to one another are found tog
 STEP_ROWS = 64  # with a step's own cost below a tenth of the whole
 STEP_LETTERS = 65_536
 MERGE_PAGES = 8  # 32 KiB of the index in one step of merging
-MOST_UNMERGED = 8  # SQLite merges 16 at once, and takes its time
+MOST_UNMERGED = 8  # where a search waits, it merges so much later; SQLite by itself merges 16 at once
 NAMED = 100  # recipients that the index knows one by one; a message to more is looked at itself
 
 QUIET_SECONDS = 0.02  # no unit for so long: the moment is used
@@ -78,7 +78,8 @@ class SearchIndex:
         self._sync: int = desk.db.pragma("synchronous")
         self.complete = False
         self._units = 0
-        self._unmerged = 0
+        self._unmerged = 0  # steps of filling since all was merged
+        self._merges = 0  # steps of merging since the last of filling
         self._rest: list[tuple[int, str, str]] = []  # parts of a message that is not in it whole
         self._begun = 0  # that message's number
         self._untidy = True  # parts of a message may be in it that nobody remembers to have begun
@@ -134,9 +135,12 @@ class SearchIndex:
             self._tell(answer, whole)
 
     def _step(self) -> None:
+        if self._waiting and self._merges >= MOST_UNMERGED:
+            self._unmerged = 0  # the rest of it has time
         if self._unmerged >= (MOST_UNMERGED if self._waiting else 1):
             self._commit(self._merge)
         else:
+            self._merges = 0
             self._commit(self._fill)
 
     def _commit(self, work: Callable[[], None]) -> None:
@@ -159,6 +163,7 @@ class SearchIndex:
             desk.control(f"PRAGMA synchronous = {self._sync}")
 
     def _merge(self) -> None:
+        self._merges += 1
         before = self._desk.db.total_changes()
         self._desk.run(_MERGE, (MERGE_PAGES,))
         if self._desk.db.total_changes() - before < 2:  # as SQLite says that there was nothing to do

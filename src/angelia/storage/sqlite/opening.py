@@ -18,6 +18,7 @@ from angelia.storage.sqlite.full import FullDisk
 from angelia.storage.sqlite.migrate import known, migrate
 from angelia.storage.sqlite.queries import SQL
 from angelia.storage.sqlite.rows import message_of
+from angelia.storage.sqlite.soundness import fault_of
 from angelia.storage.sqlite.tx import Seqs, SqliteTx
 
 SMALL_PAGES = 4096  # a store of 16 MiB is checked whole, in some 50 ms
@@ -31,6 +32,7 @@ _END_LEASES, _END_DELAYS, _NEWEST = SQL["end_leases"], SQL["end_delays"], SQL["n
 class Opened:
     """A store that is ready: the writer's connection, who it is, its counter, and its sums twice (writer's, loop's)."""
 
+    path: Path
     desk: Desk
     epoch: str
     instance: str
@@ -67,7 +69,7 @@ def _open(path: Path, durability: str, vfs: str | None, returned_at: int) -> Ope
                 load.apply(((mailbox, sender.lower(), opened, ready, queued, size),))
         seqs = Seqs(max(_value(desk, "seq"), desk.run(_HIGHEST)[0][0]))
         _set_aside_damaged(desk, loads, seqs)
-        return Opened(desk, _value(desk, "epoch"), _value(desk, "instance"), _value(desk, "secret"), seqs, loads)
+        return Opened(path, desk, _value(desk, "epoch"), _value(desk, "instance"), _value(desk, "secret"), seqs, loads)
     except BaseException:
         desk.close()
         raise
@@ -77,9 +79,9 @@ def _check(desk: Desk, path: Path) -> None:
     """A bounded look: all of a small store, the shape of a large one."""
     pages, page_size = desk.db.pragma("page_count"), desk.db.pragma("page_size")
     if pages <= SMALL_PAGES:
-        found = desk.db.execute("PRAGMA quick_check(1)").fetchall()
-        if found != [("ok",)]:
-            raise Unwell(f"{path} is damaged ({found[0][0]}). Nothing was changed; restore a backup.")
+        fault = fault_of(desk.db, thorough=False)
+        if fault is not None:
+            raise Unwell(f"{path} is damaged ({fault}). Nothing was changed; restore a backup.")
     if path.stat().st_size % page_size:
         raise Unwell(f"{path} is cut off. Nothing was changed; restore a backup.")
 

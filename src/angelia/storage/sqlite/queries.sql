@@ -262,6 +262,9 @@ UPDATE delivery INDEXED BY delivery_open SET deferred = 0 WHERE state = 0 AND de
 -- No seq that was given may be given again, whatever meta says.
 SELECT max(ifnull((SELECT max(key) FROM delivery), 0), ifnull((SELECT max(seq) FROM removed), 0));
 
+-- name: all_messages
+SELECT {message} FROM message m ORDER BY m.number;
+
 -- name: counts
 -- How many rows there are of what no migration may lose.
 SELECT (SELECT count(*) FROM message), (SELECT count(*) FROM delivery), (SELECT count(*) FROM agent),

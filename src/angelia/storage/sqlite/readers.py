@@ -66,9 +66,7 @@ class Readers:
             if future.cancelled():
                 continue
             result, error = self._read(desk, work)
-            try:
-                self._loop.call_soon_threadsafe(_answer, future, result, error)
-            except RuntimeError:  # the loop is gone, and with it whoever asked
+            if not answer(self._loop, future, result, error):
                 return
 
     def _read(self, desk: ReadingDesk, work: Callable[[Any], Any]) -> tuple[Any, BaseException | None]:
@@ -84,7 +82,18 @@ class Readers:
         return None, Unwell("The read took so long that its picture was given up; ask for less, or again later.")
 
 
-def _answer(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+def answer(
+    loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", result: object, error: BaseException | None
+) -> bool:
+    """Settle a future from another thread; False where the loop is gone, and with it whoever asked."""
+    try:
+        loop.call_soon_threadsafe(_settle, future, result, error)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
     if future.done():
         return
     if error is not None:

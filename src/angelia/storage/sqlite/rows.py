@@ -19,7 +19,7 @@ from angelia.model.failure import Reason
 Row = tuple[Any, ...]
 
 DELIVERY_COLUMNS = 23
-_CHECKED = 23  # columns of a message before its checksum
+CHECKED = 23  # columns of a message before its checksum
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 _hubs = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -72,7 +72,7 @@ def message_row(envelope: Envelope, accepted_at: int) -> Row:
 
 def message_of(row: Row) -> Envelope | None:
     """The envelope of the columns of part ``message``; None where they are not what was written."""
-    if checksum(row[:_CHECKED]) != row[_CHECKED]:
+    if checksum(row[:CHECKED]) != row[CHECKED]:
         return None
     (
         id_,

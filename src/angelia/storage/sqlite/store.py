@@ -9,17 +9,19 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Literal, TypeVar
 
-from angelia.bus.ports import Conversation, Found, Load, Sight, Talks, Tx, View
-from angelia.model.errors import AngeliaError, DiskFull, OutcomeUnknown, Stopping
+from angelia.bus.ports import Conversation, Copy, Found, Load, Sight, Talks, Tx, View
+from angelia.model.errors import AngeliaError, DiskFull, OutcomeUnknown, RateLimited, Stopping, Unwell
 from angelia.model.query import Query
 from angelia.storage.sqlite.checkpoints import Checkpoints
 from angelia.storage.sqlite.connect import FULL_DETAIL, open_reader
+from angelia.storage.sqlite.copying import Damaged, Pace, back_up
 from angelia.storage.sqlite.full import Disk, FullDisk, Reserve
 from angelia.storage.sqlite.library import SqliteLibrary
 from angelia.storage.sqlite.opening import Opened, open_file
-from angelia.storage.sqlite.readers import Readers
+from angelia.storage.sqlite.readers import Readers, answer
 from angelia.storage.sqlite.tx import SqliteTx
 from angelia.storage.sqlite.units import Unit
 from angelia.storage.sqlite.writer import UNKNOWN_DETAIL, Writer
@@ -35,6 +37,7 @@ class SqliteStore:
     def __init__(self, opened: Opened, writer: Writer, readers: Readers, finders: Readers) -> None:
         self.epoch, self.instance, self.secret = opened.epoch, opened.instance, opened.secret
         self._writer, self._readers, self._finders = writer, readers, finders
+        self._path, self._copying = opened.path, None
         self._closing = False
 
     @classmethod
@@ -163,8 +166,39 @@ class SqliteStore:
         """The sums of what is on disk."""
         return self._writer.glance.of(mailbox)
 
+    async def back_up(self, file: str | None, now: int) -> Copy:
+        """See ``ports.Archive``. On a thread of its own and a connection that reads: nobody's commit waits for it."""
+        if self._closing:
+            raise Stopping("The store is closed.")
+        if self._copying is not None:
+            raise RateLimited("A copy is being made already. Nothing was changed; ask again when it is done.")
+        pace = self._copying = Pace(gentle=True)
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Copy] = loop.create_future()
+
+        def copy() -> None:
+            try:
+                answer(loop, done, back_up(self._path, file, now, pace), None)
+            except BaseException as error:  # noqa: BLE001  (it goes to whoever asked)
+                answer(loop, done, None, error)
+
+        Thread(target=copy, name="angelia-copy", daemon=True).start()
+        try:
+            return await done
+        except Damaged as damaged:
+            for number, message_id in damaged.messages:
+                self._set_aside(number, message_id)
+            if damaged.messages:
+                raise Unwell(f"{damaged.detail} They were set aside; make the copy again.") from damaged
+            raise
+        finally:
+            pace.stop()
+            self._copying = None
+
     async def close(self) -> None:
         """Commit what is queued, fold the log into the file, and let go of it."""
+        if self._copying is not None:
+            self._copying.stop()
         if not self._closing:
             self._closing = True
             self._writer.queue.close()
