@@ -371,15 +371,16 @@ async def test_history_gives_what_was_delivered_or_answered_between_two_seqs(sto
     assert await history(17, 99) == []
 
 
-async def test_replay_floor_is_the_lowest_seq_still_in_reach(store: Store) -> None:
+async def test_replay_floor_is_one_above_the_last_that_is_out_of_reach(store: Store) -> None:
     async def floor(since: int = 0, rows: int = 99) -> int:
         return await store.read(lambda view: view.replay_floor("claude", since, rows))
 
     assert await floor() == 1
-    rows = [(await put(store, n, accepted_at=n * 100, attempt=1, state=State.DELIVERED)).delivery for n in range(1, 6)]
+    rows = [(await put(store, n, leased_at=n * 100, attempt=1, state=State.DELIVERED)).delivery for n in range(1, 6)]
     await put(store, 6)
     await put(store, 7, "codex", attempt=1)
     assert await floor() == 1
+    assert await floor(rows=5) == 1
     assert await floor(rows=2) == 4
     assert await floor(since=300) == 3
     assert await floor(since=300, rows=1) == 5

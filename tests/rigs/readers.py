@@ -229,6 +229,7 @@ class Streamer(Reader):
         path = f"/subscribe?agent={mailbox}" if hand == "seed" else f"/v1/agents/{mailbox}/stream?ack={hand}"
         self._path, self._last_id, self._leaves = path, "", leaves
         self.left = 0.5 if leaves else LEFT
+        self._fresh_at = now()  # when the last one came that was no copy
 
     async def run(self) -> None:
         while not self.scene.over.is_set() and not (self._leaves and self.scene.closing.is_set()):
@@ -258,7 +259,7 @@ class Streamer(Reader):
         if killed or (self._leaves and self.scene.closing.is_set()):
             self._last_id = ""
         if not self._last_id:  # else it resumes, and sees what had been on its way
-            self.broke(client, self._hand, now())
+            self.broke(client, self._hand, self._fresh_at)
         await self.scene.pause(RETRY_SECONDS)
 
     def _lifetime(self) -> float:
@@ -267,9 +268,11 @@ class Streamer(Reader):
 
     async def _take(self, item: dict[str, Any], client: str) -> None:
         found = self.handed(item, client, self._hand)
-        if found is None or found.again or self._hand != "manual":
+        if found is None or found.again:
             return
-        await self.work(found, item["lease"]["token"], asked=item["message"]["intent"] == "request")
+        self._fresh_at = found.at
+        if self._hand == "manual":
+            await self.work(found, item["lease"]["token"], asked=item["message"]["intent"] == "request")
 
 
 class Listener(Reader):

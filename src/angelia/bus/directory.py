@@ -29,6 +29,7 @@ class Directory:
         self.agents: dict[str, Agent] = {}
         self._tokens: dict[bytes, Token] = {}
         self._members: set[str] = set()
+        self._left: set[str] = set()
         self._known = 0  # names, as the units see it
 
     async def open(self, store: Store, now: int) -> None:
@@ -53,8 +54,9 @@ class Directory:
 
     def is_keyed(self, name: str | None) -> bool:
         """True where the name takes a token."""
-        agent = self.agents.get(name.lower()) if name else None
-        return agent is not None and agent.keyed
+        mailbox = name.lower() if name else ""
+        agent = self.agents.get(mailbox)
+        return mailbox in self._left if agent is None else agent.keyed
 
     def name_of(self, mailbox: str) -> str:
         """The name as registered (the mailbox key where it is not known)."""
@@ -116,11 +118,16 @@ class Directory:
         tx.then(lambda: self._set(agent))
 
     def remove(self, tx: Tx, mailbox: str) -> None:
-        """Forget a name and its tokens."""
-        if tx.agent(mailbox) is not None:
-            self._count(tx, -1)
+        """Forget a name and its tokens. That a keyed name is keyed is kept: its mail is for nobody else's eyes."""
+        agent = tx.agent(mailbox)
         tx.remove_agent(mailbox)
         tx.then(lambda: self._unset(mailbox))
+        if agent is not None and agent.keyed:
+            left = replace(agent, member=False, title="", description="")
+            tx.put_agent(left)
+            tx.then(lambda: self._set(left))
+        elif agent is not None:
+            self._count(tx, -1)
 
     def put_token(self, tx: Tx, token: Token) -> None:
         """Write a token."""
@@ -141,6 +148,10 @@ class Directory:
         tx.otherwise(undo)
 
     def _set(self, agent: Agent) -> None:
+        if agent.has_left:
+            self._left.add(agent.mailbox)
+            return
+        self._left.discard(agent.mailbox)
         self.agents[agent.mailbox] = agent
         (self._members.add if agent.member else self._members.discard)(agent.mailbox)
 

@@ -19,6 +19,7 @@ NEAR = 0.8  # of a mailbox's bound: time to look before its senders are refused
 UNREAD_SECONDS = 15 * MINUTE  # as long as Hermes' mail waits on a link; who polls at all has looked by then
 LOOKED_AT = 100  # mailboxes whose next message is looked up
 COUNTED = 1000  # dead letters and held messages
+FIGHT = 3  # takeovers within a minute: whoever restarts makes one
 NAMED = 20  # agents that are named for one kind of trouble
 PATIENCE_SECONDS = 2.0
 
@@ -75,7 +76,7 @@ async def glance(bus: Bus, failing: str | None, disk: Disk | None) -> Glance:
             for box, age in sorted(unread, key=lambda row: -row[1])
             if box.mailbox != PERSON
         ),
-        *_named(f"{box.name} is read by {box.readers} at once" for box in boxes if _is_crowded(bus, box)),
+        *_named(_crowd(bus, box) for box in boxes),
     ]
     return found
 
@@ -84,9 +85,13 @@ def _box(bus: Bus, mailbox: str, name: str) -> _Box:
     return _Box(mailbox, name, bus.store.load(mailbox), len(bus.streams.of(mailbox)) + bus.signals.watching(mailbox))
 
 
-def _is_crowded(bus: Bus, box: _Box) -> bool:
+def _crowd(bus: Bus, box: _Box) -> str:
     """Two streams, or a stream and a claim. Several claims share the work, as they are meant to."""
-    return box.readers > 1 and bool(bus.streams.of(box.mailbox))
+    times = bus.presence.takeovers(box.mailbox, bus.clock.monotonic() - MINUTE)
+    if times >= FIGHT:
+        return f"the readers of {box.name} throw each other out: {times} times in the last minute"
+    crowded = box.readers > 1 and bus.streams.of(box.mailbox)
+    return f"{box.name} is read by {box.readers} at once" if crowded else ""
 
 
 async def _read(bus: Bus, found: Glance, boxes: list[_Box]) -> None:

@@ -104,9 +104,8 @@ class View(Protocol):
         ...
 
     def replay_floor(self, mailbox: str, since: int, rows: int) -> int:
-        """The lowest seq that replay still reaches: one of the newest ``rows`` handed over, and accepted at or after
-        ``since`` (UTC ms). One above ``handed_high`` where none is left. Rows that retention removed count as out of
-        reach: an id below them is too old."""
+        """One above the highest seq that replay no longer reaches: handed over before ``since`` (UTC ms), or not among
+        the newest ``rows`` that were, or removed by retention. 1 where nothing is out of reach."""
         ...
 
     def inbox(self, mailbox: str, after: int, limit: int, states: frozenset[State] | None, sender: str | None) -> Page:

@@ -1,10 +1,13 @@
-"""What is remembered of who was there: when a stream ended, and who has exchanged mail with whom.
+"""What is remembered of who was there: when streams ended or took over, and who has exchanged mail with whom.
 
-What must stay true: presence never touches mail. This memory only saves work: contacts are on disk, and a restart
-forgets no more than when the last streams ended.
+What must stay true: presence never touches mail. This memory only saves work, or is for people to look at: contacts are
+on disk, and a restart forgets no more than when the last streams ended and took over.
 """
 
+from collections import deque
+
 MOST_ENDED = 10_000
+TAKEOVERS_KEPT = 8  # of one mailbox, for a glance
 MOST_PAIRS = 100_000  # pairs remembered as already written; forgetting one costs a needless row
 
 
@@ -13,6 +16,7 @@ class Presence:
 
     def __init__(self) -> None:
         self._ended: dict[str, float] = {}
+        self._taken_over: dict[str, deque[float]] = {}
         self._pairs: set[tuple[str, str]] = set()
 
     def knows(self, one: str, other: str) -> bool:
@@ -35,6 +39,16 @@ class Presence:
         if len(self._ended) >= MOST_ENDED:  # whoever has been away for longer is as if never here
             self._ended = {box: at for box, at in self._ended.items() if now - at < gap}
         return ended is None or now - ended >= gap
+
+    def took_over(self, mailbox: str, now: float) -> None:
+        """A stream of this mailbox took another's place."""
+        if len(self._taken_over) >= MOST_ENDED:
+            self._taken_over.clear()
+        self._taken_over.setdefault(mailbox, deque(maxlen=TAKEOVERS_KEPT)).append(now)
+
+    def takeovers(self, mailbox: str, since: float) -> int:
+        """How many times that happened at or after ``since``; ``TAKEOVERS_KEPT`` at most."""
+        return sum(at >= since for at in self._taken_over.get(mailbox, ()))
 
 
 def _pair(one: str, other: str) -> tuple[str, str]:

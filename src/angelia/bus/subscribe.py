@@ -137,6 +137,7 @@ def _take_over(bus: Bus, tx: Tx, stream: Stream, last_event_id: str | None) -> N
     def swap() -> None:
         bus.events.note(What.CONNECTED, bus.clock.now(), stream.name, "took over" if old is not None else None)
         if old is not None:
+            bus.presence.took_over(stream.mailbox, bus.clock.monotonic())
             old.end("superseded")
         else:
             connected(bus, stream)
@@ -155,7 +156,8 @@ def _resume(bus: Bus, view: View, stream: Stream, last_event_id: str | None) -> 
     floor = view.replay_floor(stream.mailbox, since, bus.limits.replay_deliveries)
     seen, why = _read_id(bus.store.epoch, last_event_id, floor, high)
     if why is not None:
-        earliest = f"{bus.store.epoch}-{floor}" if floor <= high else None
+        first = view.history(stream.mailbox, floor - 1, high, 1, PAGE_BYTES)
+        earliest = f"{bus.store.epoch}-{first[0].delivery.seq}" if first else None
         stream.reset = {"asked": last_event_id[:80], "earliest": earliest, "why": why}
         stream.replay_after = floor - 1
         return 0

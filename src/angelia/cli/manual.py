@@ -13,7 +13,7 @@ from angelia.cli import described, exits, parse, roff
 from angelia.cli.main import COMMANDS, unknown
 from angelia.settings import FIELDS, NOT_SETTINGS, called
 
-# Every command stands in one of them; a test holds this.
+# Every command stands in one of them, which a test holds; one that does not is shown at the end all the same.
 GROUPS: dict[str, tuple[str, ...]] = {
     "the hub": ("up", "down", "status", "doctor", "service"),
     "mail": ("send", "ask", "reply", "inbox", "listen", "message", "dead"),
@@ -47,12 +47,18 @@ def run(words: list[str], *, asked: bool) -> int:
 
 def man_page() -> str:
     """The whole manual, for ``man``."""
-    return roff.page(GROUPS, STEPS)
+    return roff.page(_groups(), STEPS)
+
+
+def _groups() -> dict[str, tuple[str, ...]]:
+    grouped = {name for names in GROUPS.values() for name in names}
+    others = tuple(name for name in COMMANDS if name not in grouped)
+    return {**GROUPS, "more": others} if others else GROUPS
 
 
 def _screen() -> str:
     rows: list[str] = []
-    for group, names in GROUPS.items():
+    for group, names in _groups().items():
         for place, name in enumerate(name for name in names if name in COMMANDS):
             rows.append(f"  {group if not place else '':<11}{name:<11} {COMMANDS[name][1]}")
     steps = "\n".join(f"  {line:<35}{words}" for line, words in STEPS)

@@ -126,6 +126,9 @@ class Calls:
     renew = _call(Verbs.renew)
     message = _call(Verbs.message)
     cancel = _call(Verbs.cancel)
+    threads = _call(Verbs.threads)
+    thread = _call(Verbs.thread)
+    search = _call(Verbs.search)
     agents = _call(Verbs.agents)
     agent = _call(Verbs.agent)
     put_agent = _call(Verbs.put_agent)
@@ -136,6 +139,7 @@ class Calls:
     drop = _call(Verbs.drop)
     status = _call(Verbs.status)
     health = _call(Verbs.health)
+    back_up = _call(Verbs.back_up)
     down = _call(Verbs.down)
 
     def _carry_out(self, step: Step) -> Any:

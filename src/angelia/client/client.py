@@ -83,6 +83,7 @@ class Client(Calls):
     stream = _stream(Reader.stream)
     messages = _stream(Reader.messages)
     claims = _claims(Reader.claims)
+    events = _stream(Reader.events)
 
     def _connect(self) -> Connection:
         return Connection(self.connection.address, self.connection.token)

@@ -24,6 +24,11 @@ class Agent:
         """The key of its mailbox."""
         return self.handle.lower()
 
+    @property
+    def has_left(self) -> bool:
+        """True for a keyed name that was removed: nobody is called so, and no one without a new key ever will be."""
+        return self.keyed and not self.member
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:

@@ -33,9 +33,10 @@ def fresh(data_dir: Path, now: int) -> Path:
     for path in folder.iterdir():
         if _PARTIAL.fullmatch(path.name):
             path.unlink(missing_ok=True)
-    first = folder / f"angelia-{stamp(now)}.db"
-    others = (folder / f"angelia-{stamp(now)}-{number}.db" for number in range(2, 1000))
-    return next(path for path in (first, *others) if not os.path.lexists(path))
+    # Behind those of the same second, so that their order is that of their names.
+    same = [number for moment, number in map(_age, listed(data_dir)) if moment == stamp(now)]
+    number = max(same, default=0) + 1
+    return folder / (f"angelia-{stamp(now)}-{number}.db" if same else f"angelia-{stamp(now)}.db")
 
 
 def check(file: Path, data_dir: Path) -> Path:

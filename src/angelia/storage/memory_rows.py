@@ -86,10 +86,9 @@ class MemoryView:
 
     def replay_floor(self, mailbox: str, since: int, rows: int) -> int:
         handed = [d for d in self._mailbox(mailbox) if d.attempt]
-        newest = handed[max(len(handed) - rows, 0) :]
-        removed = self._rows.removed.get(mailbox, 0)
-        reached = [d.seq for d in newest if d.accepted_at >= since and d.seq > removed]
-        return min(reached, default=self.handed_high(mailbox) + 1)
+        beyond = handed[: max(len(handed) - rows, 0)]
+        old = [d for d in handed if d.leased_at is not None and d.leased_at < since]
+        return 1 + max(self._rows.removed.get(mailbox, 0), *(d.seq for d in [*beyond, *old]), 0)
 
     def inbox(self, mailbox: str, after: int, limit: int, states: frozenset[State] | None, sender: str | None) -> Page:
         def shown(d: Delivery) -> bool:

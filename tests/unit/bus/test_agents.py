@@ -17,7 +17,16 @@ from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
 from angelia.bus.directory import digest_of
 from angelia.bus.subscribe import End
 from angelia.model.agent import Agent
-from angelia.model.errors import AngeliaError, BadName, BadRequest, NotAllowed, NotFound, TokenRequired, TooLarge
+from angelia.model.errors import (
+    AngeliaError,
+    BadName,
+    BadRequest,
+    NotAllowed,
+    NotFound,
+    TokenRequired,
+    TooLarge,
+    UnknownAgent,
+)
 from angelia.model.limits import DAY
 from tests.fakes.clock import settle
 from tests.fakes.small_hub import SmallHub, texts
@@ -184,6 +193,31 @@ async def test_a_name_that_is_removed_is_unknown_and_its_mail_waits(hub: SmallHu
     assert (await reader.items())[-1] == End("bye")
     await reader.close()
     assert texts(await hub.take("ann")) == ["waits"]
+
+
+async def test_a_keyed_name_that_is_removed_leaves_its_mail_to_nobody_without_a_new_key(hub: SmallHub) -> None:
+    await make_token(hub.bus, ADMIN, "vault")
+    await hub.send(to="vault", text="secret")
+    await remove_agent(hub.bus, "vault")
+    for _ in range(2):
+        assert hub.bus.directory.find("vault") is None
+        with pytest.raises(TokenRequired):
+            hub.bus.identify(OPEN, "Vault")
+        with pytest.raises(UnknownAgent):
+            await hub.send(to="vault")
+        assert "vault" not in {row.agent.handle for row in await roster(hub.bus)}
+        await hub.restart()
+    secret, _ = await make_token(hub.bus, ADMIN, "vault")
+    assert proves(hub, secret) == "vault"
+    assert texts(await hub.take("vault")) == ["secret"]
+
+
+async def test_a_keyed_name_that_was_removed_is_not_opened_by_making_it_known(hub: SmallHub) -> None:
+    await make_token(hub.bus, ADMIN, "vault")
+    await remove_agent(hub.bus, "vault")
+    await put_agent(hub.bus, ADMIN, "vault", None, None)
+    with pytest.raises(TokenRequired):
+        hub.bus.identify(OPEN, "vault")
 
 
 @pytest.mark.parametrize(("name", "error"), [("nobody", NotFound), ("hermes", BadRequest), ("OpenClaw", BadRequest)])

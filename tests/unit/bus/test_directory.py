@@ -188,7 +188,7 @@ async def test_a_token_proves_its_agent_until_it_ends(hub: SmallHub) -> None:
     def unit(tx: Tx) -> None:
         agent = tx.agent("ann")
         assert agent is not None
-        directory.put(tx, replace(agent, keyed=True))
+        directory.put(tx, replace(agent, keyed=True, member=True))
         directory.put_token(tx, token)
 
     await hub.bus.store.write(unit)

@@ -84,6 +84,18 @@ async def test_two_streams_of_one_name_are_told(hub: SmallHub) -> None:
     assert (await look(hub)).problems == ["ann is read by 2 at once"]
 
 
+async def test_two_readers_that_throw_each_other_out_are_told(hub: SmallHub) -> None:
+    await hub.listen()
+    for _ in range(module.FIGHT - 1):
+        await hub.clock.advance(5)
+        await hub.listen()
+    assert "throw" not in str((await look(hub)).problems)  # somebody came back, twice
+    await hub.listen()
+    assert (await look(hub)).problems == ["the readers of ann throw each other out: 3 times in the last minute"]
+    await hub.clock.advance(61)
+    assert "throw" not in str((await look(hub)).problems)
+
+
 async def test_a_mailbox_that_is_nearly_full_by_number_or_by_weight() -> None:
     hub = await SmallHub.open(Limits(mailbox_deliveries=10, mailbox_bytes=10 * MIB))
     await hub.send_all(*"1234567")

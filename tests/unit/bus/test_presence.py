@@ -48,3 +48,20 @@ def test_the_end_of_one_says_nothing_of_another() -> None:
     presence = Presence()
     presence.left("ann", 1000.0)
     assert presence.came_back("bob", 1001.0, 30)
+
+
+def test_takeovers_are_remembered_for_a_glance() -> None:
+    presence = Presence()
+    for second in range(20):
+        presence.took_over("ann", float(second))
+    assert presence.takeovers("ann", 18.0) == 2
+    assert presence.takeovers("ann", 0.0) == module.TAKEOVERS_KEPT
+    assert presence.takeovers("bob", 0.0) == 0
+
+
+def test_the_memory_of_takeovers_is_bounded() -> None:
+    presence = Presence()
+    for n in range(module.MOST_ENDED + 1):
+        presence.took_over(str(n), 1.0)
+    assert presence.takeovers("0", 0.0) == 0
+    assert presence.takeovers(str(module.MOST_ENDED), 0.0) == 1

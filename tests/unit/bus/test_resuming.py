@@ -386,3 +386,20 @@ async def test_a_resume_while_the_old_stream_is_being_given_mail_loses_none(
     assert await new.read() == ["2", "3"]
     await troubled.commit()
     assert not await troubled.mailbox()
+
+
+async def test_an_id_whose_delivery_took_a_new_number_meanwhile_is_still_resumed_from(hub: SmallHub) -> None:
+    first = await hub.listen(hand=Hand.MANUAL)
+    await hub.send_all("1", "2")
+    (one, two) = await first.mail()
+    await first.close()  # both come back, and are handed over again under new numbers
+    second = await hub.listen(last_id=hub_id(hub, two))
+    assert not [item for item in await second.items() if isinstance(item, Reset)]
+    await second.close()
+    third = await hub.listen(last_id=hub_id(hub, one))
+    assert not [item for item in await third.items() if isinstance(item, Reset)]
+
+
+def hub_id(hub: SmallHub, mail: Mail) -> str:
+    """The id that a reader saw with it."""
+    return f"{hub.bus.store.epoch}-{mail.parcel.delivery.seq}"

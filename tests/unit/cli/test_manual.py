@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import Run
 
 def test_every_command_stands_in_one_group() -> None:
     grouped = [name for names in manual.GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted(COMMANDS)
+    assert sorted(grouped) == sorted(COMMANDS), "a new command has its place in manual.GROUPS"
 
 
 def test_the_first_screen_is_as_wide_as_a_terminal_and_shows_how_to_begin(run: Run) -> None:

@@ -136,6 +136,9 @@ class AsyncClient:
     renew = _call(Verbs.renew)
     message = _call(Verbs.message)
     cancel = _call(Verbs.cancel)
+    threads = _call(Verbs.threads)
+    thread = _call(Verbs.thread)
+    search = _call(Verbs.search)
     agents = _call(Verbs.agents)
     agent = _call(Verbs.agent)
     put_agent = _call(Verbs.put_agent)
@@ -146,12 +149,14 @@ class AsyncClient:
     drop = _call(Verbs.drop)
     status = _call(Verbs.status)
     health = _call(Verbs.health)
+    back_up = _call(Verbs.back_up)
     down = _call(Verbs.down)
 
     follow = _stream(Reader.follow)
     stream = _stream(Reader.stream)
     messages = _stream(Reader.messages)
     claims = _claims(Reader.claims)
+    events = _stream(Reader.events)
 
     def _connect(self) -> Connection:
         return Connection(self.address, self._token)

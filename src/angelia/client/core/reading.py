@@ -1,4 +1,4 @@
-"""The ways to read one's own mail, as plans: a stream, its messages alone, or claims.
+"""The ways to read one's own mail, as plans: a stream, its messages alone, or claims; and to watch a hub.
 
 What must stay true: ``Client`` and ``AsyncClient`` have them from here, with these arguments and these words. All ways
 of one client share what it has finished, so that a message which comes again by another way is known.
@@ -104,6 +104,22 @@ class Reader:
             self.verbs, self.finished, finished, lease_seconds=lease_seconds, wait_seconds=wait_seconds, notice=notice
         )
         return Claims(plan, lease_seconds, keep_seconds)
+
+    def events(
+        self,
+        *,
+        agent: str | None = None,
+        last: int | None = None,
+        last_event_id: str = "",
+        notice: Callable[[str], None] = quiet,
+    ) -> Following[Item]:
+        """All that happens at the hub, for ever; admin. Out: ``Item``s, whose ``kind`` says what happened.
+
+        ``agent``: only what one has a part in. ``last``: first so many events that happened before. ``lagged`` tells
+        how many were missed, ``reset`` that the hub began anew.
+        """
+        path = f"/v1/events{query({'agent': agent, 'last': last})}"
+        return Following(self.verbs.post.where, path, last_event_id=last_event_id, notice=notice)
 
     def _path(self, ack: str, window: int | None) -> str:
         return f"/v1/agents/{self.verbs.me()}/stream{query({'ack': ack, 'window': window})}"

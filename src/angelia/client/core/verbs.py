@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ASK_STEP_SECONDS = 50.0  # one POST's wait: below the hub's 60 s, and below the idle limit of common proxies
 ASK_AGAIN_SECONDS = 0.05  # a hub that answers before its time is asked again, and not in a tight loop
 
+BACK_UP_SECONDS = 3600.0  # some hundred million messages
+
 ABSENT: object = object()  # no body at all, as against the JSON value null
 
 
@@ -164,6 +166,31 @@ class Verbs:
         """Withdraw what has not been delivered yet. Out: ``{deliveries}``, as they stand now."""
         return self._post(f"/v1/messages/{part(message_id)}/cancel", {})
 
+    def threads(self, *, before: int | None = None, limit: int | None = None) -> Plan[dict[str, Any]]:
+        """The conversations that one has a part in, the latest first. Out: ``{threads: [{thread, messages, people,
+        first_at, last}], next}``; a ``next`` that is not null is the ``before`` of the page that follows.
+        """
+        return self.post.call("GET", f"/v1/threads{query({'before': before, 'limit': limit})}")
+
+    def thread(self, message_id: str, *, after: int | None = None, limit: int | None = None) -> Plan[dict[str, Any]]:
+        """A conversation from its beginning, by the id of any message of it.
+
+        Out: ``{thread, messages: [{message, states}], next}``; ``next`` is the ``after`` of the page that follows.
+        """
+        return self.post.call("GET", f"/v1/threads/{part(message_id)}{query({'after': after, 'limit': limit})}")
+
+    def search(
+        self, words: str = "", *, sender: str | None = None, recipient: str | None = None, before: int | None = None,
+        limit: int | None = None,
+    ) -> Plan[dict[str, Any]]:  # fmt: skip
+        """Messages with all these words, the latest first. Out: ``{messages, next, behind}``.
+
+        ``"in quotes"`` they stand together, and ``beginn*`` is the beginning of one; nothing else in them is special.
+        ``behind`` counts messages that the hub could not look into yet.
+        """
+        asked = {"q": words, "from": sender, "to": recipient, "before": before, "limit": limit}
+        return self.post.call("GET", f"/v1/search{query(asked)}")
+
     # ---- looking around, and what an owner may
 
     def agents(self) -> Plan[list[dict[str, Any]]]:
@@ -215,6 +242,13 @@ class Verbs:
         if status == 200:
             raise NotAHub(self.post.where, "something else answers there")
         raise refusal(status, found, self.post.where)
+
+    def back_up(self, file: str | None = None) -> Plan[dict[str, Any]]:
+        """Make a verified copy of the hub's store; admin. Out: ``{file, bytes, messages, deliveries, removed}``.
+
+        Without ``file`` (a path on the hub's machine, over its socket alone) the data folder keeps the newest three.
+        """
+        return self.post.call("POST", "/v1/backups", told({"file": file}), seconds=BACK_UP_SECONDS)
 
     def down(self) -> Plan[dict[str, Any]]:
         """Stop the hub; admin."""

@@ -12,7 +12,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
 from angelia.bus.core import Bus
-from angelia.doors.http import agents, dead_letters, events, hub, library, mailbox, messages, stream
+from angelia.doors.http import agents, backups, dead_letters, events, hub, library, mailbox, messages, stream
 from angelia.doors.http.call import Call, Receive, Scope, Send
 from angelia.doors.http.gatehouse import Gatehouse
 from angelia.doors.http.hub import Hub
@@ -85,6 +85,7 @@ ROUTES = (
     Route("GET", "/v1/threads/{id}", library.thread, None, shapes.ConversationOut, ("after", "limit")),
     Route("GET", "/v1/search", library.find, None, shapes.FoundOut, ("q", "from", "to", "before", "limit")),
     Route("GET", "/v1/events", events.events, None, shapes.EventOut, ("agent", "last", "last_event_id")),
+    Route("POST", "/v1/backups", backups.make, shapes.BackupIn, shapes.CopyOut),
     Route("POST", "/v1/down", hub.down),
 )
 

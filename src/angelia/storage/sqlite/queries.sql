@@ -111,13 +111,16 @@ SELECT seq, key FROM delivery INDEXED BY delivery_unhanded
 WHERE mailbox = ? AND seq > ? AND seq <= ? AND attempt = 0 AND state > 3 AND state IN (4, 5) ORDER BY seq LIMIT ?;
 
 -- name: replay_floor
--- ?1 mailbox, ?2 since, ?3 rows - 1. The first of the newest rows that retention has not reached and that is young enough.
-SELECT seq FROM delivery INDEXED BY delivery_handed
-WHERE mailbox = ?1 AND attempt > 0 AND accepted_at >= ?2
-  AND seq > ifnull((SELECT seq FROM removed WHERE mailbox = ?1), 0)
-  AND seq >= ifnull((SELECT seq FROM delivery INDEXED BY delivery_handed WHERE mailbox = ?1 AND attempt > 0
-                     ORDER BY seq DESC LIMIT 1 OFFSET ?3), 0)
-ORDER BY seq LIMIT 1;
+-- ?1 mailbox, ?2 since, ?3 rows. One above the last that is out of reach: removed, beyond the newest rows, or too old.
+-- The time of the hand-over rises with seq, so the search for the last old one ends at the first that it meets.
+SELECT 1 + max(
+    ifnull((SELECT seq FROM removed WHERE mailbox = ?1), 0),
+    ifnull((SELECT seq FROM delivery INDEXED BY delivery_handed WHERE mailbox = ?1 AND attempt > 0
+            ORDER BY seq DESC LIMIT 1 OFFSET ?3), 0),
+    ifnull((SELECT seq FROM delivery INDEXED BY delivery_handed WHERE mailbox = ?1 AND attempt > 0 AND leased_at < ?2
+              AND seq > ifnull((SELECT seq FROM delivery INDEXED BY delivery_handed WHERE mailbox = ?1 AND attempt > 0
+                                ORDER BY seq DESC LIMIT 1 OFFSET ?3), 0)
+            ORDER BY seq DESC LIMIT 1), 0));
 
 -- name: inbox_sums
 -- ?1 mailbox, ?2 the states wanted as bits, ?3 sender or NULL. Read from the index alone.
@@ -264,6 +267,18 @@ SELECT max(ifnull((SELECT max(key) FROM delivery), 0), ifnull((SELECT max(seq) F
 
 -- name: all_messages
 SELECT {message} FROM message m ORDER BY m.number;
+
+-- name: all_deliveries
+SELECT * FROM delivery ORDER BY key;
+
+-- name: all_contacts
+SELECT one, other, at FROM contact ORDER BY one, other;
+
+-- name: all_removed
+SELECT mailbox, seq FROM removed ORDER BY mailbox;
+
+-- name: forget_value
+DELETE FROM meta WHERE name = ?;
 
 -- name: counts
 -- How many rows there are of what no migration may lose.

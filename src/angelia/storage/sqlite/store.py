@@ -17,9 +17,10 @@ from angelia.model.errors import AngeliaError, DiskFull, OutcomeUnknown, RateLim
 from angelia.model.query import Query
 from angelia.storage.sqlite.checkpoints import Checkpoints
 from angelia.storage.sqlite.connect import FULL_DETAIL, open_reader
-from angelia.storage.sqlite.copying import Damaged, Pace, back_up
+from angelia.storage.sqlite.copying import back_up
 from angelia.storage.sqlite.full import Disk, FullDisk, Reserve
 from angelia.storage.sqlite.library import SqliteLibrary
+from angelia.storage.sqlite.looking import Damaged, Pace
 from angelia.storage.sqlite.opening import Opened, open_file
 from angelia.storage.sqlite.readers import Readers, answer
 from angelia.storage.sqlite.tx import SqliteTx
@@ -37,7 +38,8 @@ class SqliteStore:
     def __init__(self, opened: Opened, writer: Writer, readers: Readers, finders: Readers) -> None:
         self.epoch, self.instance, self.secret = opened.epoch, opened.instance, opened.secret
         self._writer, self._readers, self._finders = writer, readers, finders
-        self._path, self._copying = opened.path, None
+        self._path = opened.path
+        self._copying: Pace | None = None
         self._closing = False
 
     @classmethod
@@ -65,7 +67,7 @@ class SqliteStore:
         store: SqliteStore
 
         def damaged(number: int, message_id: str) -> None:
-            loop.call_soon_threadsafe(store._set_aside, number, message_id)
+            loop.call_soon_threadsafe(lambda: None if store._closing else store._set_aside(number, message_id))
 
         readers = Readers(loop, [open_reader(path, vfs) for _ in range(READERS)], damaged)
         # Apart, so that no search, however long, keeps anybody's mail waiting.
@@ -186,8 +188,7 @@ class SqliteStore:
         try:
             return await done
         except Damaged as damaged:
-            for number, message_id in damaged.messages:
-                self._set_aside(number, message_id)
+            await asyncio.gather(*[self._set_aside(number, message_id) for number, message_id in damaged.messages])
             if damaged.messages:
                 raise Unwell(f"{damaged.detail} They were set aside; make the copy again.") from damaged
             raise
@@ -204,12 +205,11 @@ class SqliteStore:
             self._writer.queue.close()
         await asyncio.shield(self._writer.ended)
 
-    def _set_aside(self, number: int, message_id: str) -> None:
+    def _set_aside(self, number: int, message_id: str) -> asyncio.Future[None]:
         """A reader met a message that is not what was written."""
 
         def unit(tx: Tx) -> None:
             assert isinstance(tx, SqliteTx)
             tx.set_aside(number, message_id)
 
-        if not self._closing:
-            self.write(unit, essential=True)
+        return self.write(unit, essential=True)

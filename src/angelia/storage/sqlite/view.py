@@ -74,8 +74,7 @@ class SqliteView:
         return self._parcels((key for _, key in keys), limit, max_bytes)
 
     def replay_floor(self, mailbox: str, since: int, rows: int) -> int:
-        floor = self._number(_REPLAY_FLOOR, (mailbox, since, rows - 1)) if rows > 0 else None
-        return floor if floor is not None else self.handed_high(mailbox) + 1
+        return self._number(_REPLAY_FLOOR, (mailbox, since, rows)) or 1
 
     def inbox(self, mailbox: str, after: int, limit: int, states: frozenset[State] | None, sender: str | None) -> Page:
         wanted = _OPEN if states is None else states
