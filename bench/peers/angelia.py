@@ -146,4 +146,4 @@ class Angelia(Peer):
         return connection
 
     def arrived(self, data: bytes) -> bool:
-        return data.endswith(EVENT_END)
+        return EVENT_END in data

@@ -9,6 +9,7 @@ What must stay true:
 """
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -30,10 +31,12 @@ from angelia.doors.http.listen import authority
 from angelia.doors.http.protocol import Patience
 from angelia.doors.http.routes import make_app
 from angelia.doors.http.server import HubServer
+from angelia.model.errors import DiskFull
 from angelia.model.limits import Limits
 from angelia.settings import Settings, SettingsError
 from angelia.storage.folder import secret
 from angelia.storage.lock import FolderLock
+from angelia.storage.sqlite.full import MIB, Reserve
 from angelia.storage.sqlite.store import SqliteStore
 
 log = logging.getLogger("angelia.hub")
@@ -100,7 +103,8 @@ async def serve(
         bus = await open_bus(store, clock, SystemIds(), limits)
         port = tcp[0].getsockname()[1]
         hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED), lambda: _disk(settings, store))
-        most = max(files - FILES_KEPT, FILES_KEPT)
+        # Where few files may be open, so many connections that the owner still gets in.
+        most = max(files - FILES_KEPT, files // 4)
         server = HubServer(
             make_app(bus, hub), tcp, [unix], patience=Patience(), most_connections=most, tls=_tls(settings)
         )
@@ -149,8 +153,9 @@ async def _close(store: SqliteStore) -> None:
 
 
 async def _watch_lock(lock: FolderLock, ending: _Ending) -> None:
-    """A hub without its lock would be one of two."""
-    while lock.holds():  # noqa: ASYNC110 - the kernel has no event for it
+    """A hub without its lock would be one of two. Its note, where the disk was full, is written once there is room."""
+    while lock.holds():
+        lock.catch_up()
         await asyncio.sleep(LOCK_LOOK_SECONDS)
     ending.call(End.LOCK_LOST)
 
@@ -165,6 +170,18 @@ def limits_of(settings: Settings) -> Limits:
         if kinds[name] is int and not isinstance(value, int):
             raise SettingsError(where, f"{value!r} is no whole number", "a whole number above 0")
     return replace(Limits(), **settings.limits)  # type: ignore[arg-type]  # checked just above
+
+
+def no_room(data_dir: str, error: BaseException) -> str | None:
+    """In words, where the disk was too full for a start; None where the error is another."""
+    if not isinstance(error, DiskFull) and getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    found = os.statvfs(data_dir)
+    free = found.f_bavail * found.f_frsize
+    return (
+        f"{data_dir} has {free // MIB} MiB free; a hub needs {Reserve().start_bytes // MIB} MiB to start. "
+        "It has ended: make room, then start it again"
+    )
 
 
 def _disk(settings: Settings, store: SqliteStore) -> Disk:

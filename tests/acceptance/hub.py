@@ -334,15 +334,14 @@ class Hub:
         assert answer.status == 200, (answer.status, answer.body)
         return dict(answer.json)
 
-    def receipt(self, message_id: str, sender: str | None = None, **query: Any) -> dict[str, Any]:
-        asked = urlencode(({} if sender is None else {"from": sender}) | query)
-        answer = self.kept("GET", f"/v1/messages/{message_id}?{asked}")
+    def receipt(self, message_id: str, **query: Any) -> dict[str, Any]:
+        answer = self.kept("GET", f"/v1/messages/{message_id}?{urlencode(query)}")
         assert answer.status == 200, (answer.status, answer.body)
         return dict(answer.json)
 
-    def state(self, message_id: str, sender: str | None = None) -> str:
+    def state(self, message_id: str) -> str:
         """The state of a message's one delivery."""
-        return str(self.receipt(message_id, sender)["deliveries"][0]["state"])
+        return str(self.receipt(message_id)["deliveries"][0]["state"])
 
     def kept(self, method: str, path: str, body: object = None) -> Answer:
         """As ``call``, on one connection that is kept, so that thousands cost no ports. One thread's at a time."""

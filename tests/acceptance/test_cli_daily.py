@@ -150,10 +150,10 @@ def test_what_lies_in_a_pipe_when_its_listener_is_killed_comes_again(running: Hu
     sent = running.send("scout", "not to be lost", "boss")["id"]
     with subprocess.Popen(line, env=running.cli_environment(), stderr=subprocess.DEVNULL) as child:
         reader = os.open(eventually(lambda: path.exists() and path), os.O_RDONLY)
-        eventually(lambda: running.state(sent, "boss") == "leased")
+        eventually(lambda: running.state(sent) == "leased")
         child.kill()
     os.close(reader)  # without having read
-    eventually(lambda: running.state(sent, "boss") == "queued")
+    eventually(lambda: running.state(sent) == "queued")
 
 
 # ---- logs

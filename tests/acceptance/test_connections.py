@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -44,6 +45,8 @@ class Seen:
             return
         while scope["path"] != "/refuse":
             message = await receive()
+            if message["type"] == "http.disconnect":
+                return
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
@@ -246,10 +249,97 @@ async def test_endless_trailers_are_refused(tmp_path: Path) -> None:
         await until(lambda: server.connections == 0)
 
 
-async def test_too_many_requests_sent_ahead_are_refused(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (_, server, port):
-        await talk(port, b"GET /stay HTTP/1.1\r\nHost: x\r\n\r\n" + b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\n" * 200)
+@pytest.mark.parametrize("count", [64, 66, 5000])
+async def test_however_many_requests_sent_ahead_are_answered_in_order(tmp_path: Path, count: int) -> None:
+    async with serving(tmp_path) as (seen, server, port):
+        ahead = [b"POST /%d HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello" % place for place in range(count)]
+        last = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        answer = await talk(port, b"".join([*ahead, last]))
+        assert answer.count(b"HTTP/1.1 200 ") == count + 1
+        assert [each["path"] for each in seen.requests] == [*(f"/{place}" for place in range(count)), "/last"]
+        assert {each["body"] for each in seen.requests[:-1]} == {"hello"}
         await until(lambda: server.connections == 0)
+
+
+async def test_what_is_sent_ahead_of_a_long_answer_is_not_read_without_bound(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (seen, server, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        count = 100_000
+        writer.write(b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\n" * count)
+        await reader.readuntil(b"begun\n\r\n")
+        await asyncio.sleep(0.3)
+        connection: Any = next(iter(server._state.connections))
+        assert len(connection.pipeline) < 200
+        assert len(connection._unread) < 1_000_000
+        seen.stop.set()
+        answers = 0
+        async with asyncio.timeout(40):
+            while answers < count:
+                await reader.readuntil(b"}")  # of the headers in the answer
+                await reader.readuntil(b"}")
+                answers += 1
+        assert len(seen.requests) == count
+        writer.close()
+
+
+async def test_a_large_body_passes_whole(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (seen, _, port):
+        body = bytes(97 + place % 26 for place in range(300_000))
+        first = b"POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        second = b"POST /2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        await talk(port, first + second + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+        assert [each["body"].encode() == body for each in seen.requests] == [True, True]
+
+
+async def test_what_is_wrong_is_told_behind_the_answers_that_are_due(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, server, port):
+        answer = await talk(port, b"GET /1 HTTP/1.1\r\nHost: x\r\n\r\n" * 3 + b"hello\r\n\r\n")
+        assert re.findall(rb"HTTP/1.1 (\d+) ", answer) == [b"200", b"200", b"200", b"400"]
+        await until(lambda: server.connections == 0)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhel", b"POST /1 HTTP/1.1\r\nHost: "]
+)
+async def test_a_request_cut_short_by_a_half_close_is_told_so(tmp_path: Path, sent: bytes) -> None:
+    async with serving(tmp_path) as (seen, server, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        await asyncio.sleep(0.05)
+        writer.write_eof()
+        async with asyncio.timeout(5):
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"ended before it was whole" in answer
+        writer.close()
+        await until(lambda: server.connections == 0)
+
+
+_HEAD = b" HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        ("GET /ü".encode() + _HEAD + b"\r\n", "percent-encode"),
+        ("GET /?q=ü".encode() + _HEAD + b"\r\n", "percent-encode"),
+        (b"FETCH /" + _HEAD + b"\r\n", "method"),
+        (b"POST /" + _HEAD + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\na", "more than one Content-Length"),
+        (b"POST /" + _HEAD + b"Content-Length: x\r\n\r\na", "no number"),
+        (b"POST /" + _HEAD + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\na", "not both"),
+        (b"POST /" + _HEAD + b"Transfer-Encoding: identity\r\n\r\nhello", "is chunked"),
+        (b"POST /" + _HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\nhello", "is chunked"),
+        (b"POST /" + _HEAD + b"Transfer-Encoding: chunked\r\n\r\nhello", "chunks"),
+        (b"GET /" + _HEAD + b"a b: c\r\n\r\n", "header"),
+    ],
+)
+async def test_the_reason_of_a_refusal_is_true(tmp_path: Path, sent: bytes, why: str) -> None:
+    async with serving(tmp_path) as (seen, _, port):
+        answer = await talk(port, sent)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert why in json.loads(answer.split(b"\r\n\r\n", 1)[1])["detail"]
+        assert seen.requests == []
 
 
 async def test_a_lost_connection_is_told_to_every_request_on_it(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_broadcast_and_poll_as_the_seed_has_them(seed: Hub) -> None:
     meta = message["_meta"]
     assert (meta["from"], meta["type"], meta["id"], meta["seq"]) == ("openclaw", "test", sent["id"], sent["seq"])
     assert curl(seed, POLL)["messages"] == []
-    eventually(lambda: seed.state(sent["id"], "openclaw") == "delivered", 1 * MARGIN)
+    eventually(lambda: seed.state(sent["id"]) == "delivered", 1 * MARGIN)
 
 
 # ------------------------------------------------------------------------------------------------------ Flusso di test
@@ -129,7 +129,7 @@ def test_the_seeds_test_flow(seed: Hub) -> None:
         message = stream.data()
         took = time.monotonic() - begun
         eventually(
-            lambda: seed.state(sent["id"], "hermes") == "delivered"
+            lambda: seed.state(sent["id"]) == "delivered"
         )  # written, and still open at the next commit
     assert sent["to"].count("openclaw") == 1
     assert (message["text"], message["_meta"]["from"], message["_meta"]["id"]) == ("ciao", "hermes", sent["id"])
@@ -369,7 +369,7 @@ def test_a_stream_that_breaks_while_it_is_written_to_harms_nobody(seed: Hub) -> 
         waiting = [message["_meta"]["id"] for message in seed.poll("openclaw")]
         assert waiting == [message_id for message_id in sent if message_id in waiting]
         for message_id in set(sent) - set(waiting):
-            assert seed.state(message_id, "hermes") == "delivered"
+            assert seed.state(message_id) == "delivered"
 
 
 def test_the_hub_is_found_on_either_loopback_and_by_name(seed: Hub) -> None:

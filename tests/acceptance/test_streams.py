@@ -121,7 +121,7 @@ def test_an_auto_stream_that_resumes_settles_what_it_had_seen(running: Hub, agen
         stream.abort()
     with Stream(running, native(agent), last_event_id=last_id) as stream:
         assert stream.quiet(0.3) == []
-        assert running.state(sent["id"], "sender") == "delivered"
+        assert running.state(sent["id"]) == "delivered"
 
 
 def test_the_id_may_stand_in_the_query_and_the_header_wins(running: Hub, agent: str) -> None:
@@ -279,7 +279,7 @@ def test_an_observer_reads_along_and_takes_nothing(running: Hub, agent: str) -> 
     with Stream(running, native(agent, mode="observe")) as observer:
         sent = running.send(agent, "for all to see", "sender")
         assert texts([observer.next()]) == ["for all to see"]
-        assert running.state(sent["id"], "sender") == "queued"
+        assert running.state(sent["id"]) == "queued"
         with Stream(running, native(agent, "manual")) as own:
             token = own.next().json["lease"]["token"]
             assert running.lease(token, "ack").status == 200

@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Protocol
 
+import uvloop
+
 from angelia.client.aio.client import AsyncClient
 from angelia.client.aio.stream import AsyncStream
 from angelia.client.client import Client
@@ -78,7 +80,7 @@ class OnALoop:
                 pause(seconds)
 
             more["pause"] = paused
-        self._loop = asyncio.new_event_loop()
+        self._loop = self.new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         try:
@@ -86,6 +88,10 @@ class OnALoop:
         except BaseException:
             self._stop()
             raise
+
+    @staticmethod
+    def new_loop() -> asyncio.AbstractEventLoop:
+        return asyncio.new_event_loop()
 
     def __enter__(self) -> "OnALoop":
         return self
@@ -172,4 +178,13 @@ async def _first(stream: AsyncStream[Any]) -> Any:
         return
 
 
+class OnUvloop(OnALoop):
+    """The same on the loop that the hub runs on."""
+
+    @staticmethod
+    def new_loop() -> asyncio.AbstractEventLoop:
+        return uvloop.new_event_loop()
+
+
 DRIVERS: dict[str, Any] = {"blocking": Blocking, "asyncio": OnALoop}
+EVERY_LOOP: dict[str, Any] = {**DRIVERS, "uvloop": OnUvloop}

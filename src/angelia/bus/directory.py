@@ -106,7 +106,12 @@ class Directory:
         agent = tx.agent(mailbox)
         if agent is None:
             if most is not None and self._known >= most:
-                raise RateLimited(f"{most} names are known here; '{name}' is not one of them.", limit=most)
+                raise RateLimited(
+                    f"{most} names are known here, and '{name}' is not one of them: it cannot be learnt just by using "
+                    f"it. What helps: the owner makes it known (angelia join {name}), or gives up names that nobody "
+                    "needs (angelia leave NAME); an open name that is idle for 30 days is forgotten by itself.",
+                    limit=most,
+                )
             agent = Agent(handle=name, member=member, created_at=now, seen_at=now)
         self.put(tx, replace(agent, member=agent.member or member, seen_at=now))
 

@@ -20,7 +20,7 @@ def run(argv: list[str], settings: Settings) -> int:
     made = parse.parser("agents", "List everyone who can be reached, with presence and what waits for them.",
                         "angelia agents\nangelia agents --json | jq -r '.agents[].handle'")  # fmt: skip
     given = parse.parse(made, argv)
-    with session.anyone(settings).calls() as hub:
+    with session.anyone(settings).looks() as hub:
         found = hub.agents()
     if given.json:
         say.data({"agents": found})

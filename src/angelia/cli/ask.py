@@ -42,8 +42,7 @@ def run(argv: list[str], settings: Settings) -> int:
                 wait_seconds=given.wait,
             )  # fmt: skip
         except AskFailed as error:
-            say.trouble(exits.Refused(f"{error.text or 'it failed'} ({error.reason})"), as_json=given.json)
-            say.aside(f"what became of it: angelia message {error.message_id}")
+            say.trouble(error, as_json=given.json)
             return exits.NO
         except TimedOut as error:
             say.trouble(error, as_json=given.json)

@@ -99,6 +99,9 @@ def _privacy(path: str) -> Finding:
         return Finding("data folder", WRONG, f"{path} belongs to uid {here.st_uid}", f"chown -R {os.geteuid()} {path}")
     if stat.S_IMODE(here.st_mode) & 0o077:
         return Finding("data folder", WRONG, f"{path} is open to other users", f"chmod 700 {path}")
+    if folder.is_read_only(path):
+        text = f"{path} is on a file system that is mounted read-only"
+        return Finding("data folder", WRONG, text, "mount it for writing, or choose another folder: --data-dir")
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         return Finding("data folder", WRONG, f"{path} cannot be written to", f"chmod 700 {path}")
     return Finding("data folder", OK, f"{path}, private")

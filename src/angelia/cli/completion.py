@@ -44,7 +44,7 @@ def run(argv: list[str], settings: Settings) -> int:
 def names(settings: Settings) -> list[str]:
     """Whom a message can be sent to, as far as the hub says so at once."""
     try:
-        way = session.anyone(settings)
+        way = session.anyone(settings, ANSWER_SECONDS)
         with Calls(way.address, name=way.name, token=way.token, answer_seconds=ANSWER_SECONDS) as hub:
             found = hub.agents()
     except (ClientError, exits.Refused, exits.UsageError, OSError):

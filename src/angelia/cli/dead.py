@@ -30,7 +30,8 @@ def run(argv: list[str], settings: Settings) -> int:
     given = parse.parse(made, argv)
     if (given.what == "list") != (given.message is None):
         raise exits.UsageError(f"angelia dead {given.what} " + ("takes no ID" if given.message else "takes an ID"))
-    with session.owner(settings).calls() as hub:
+    way = session.owner(settings)
+    with way.looks() if given.what == "list" else way.calls() as hub:
         if given.what == "list":
             answer = hub.dead_letters(after=given.after)
         elif given.what == "requeue":

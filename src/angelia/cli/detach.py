@@ -16,8 +16,8 @@ READY_SECONDS = 30.0
 READY = b"ready\n"
 
 
-def start(log_path: str) -> int:
-    """Start this very command again, detached; the exit code."""
+def start(log_path: str, *, as_json: bool = False) -> int:
+    """Start this very command again, detached; the exit code. ``as_json``: what goes wrong is told as JSON."""
     log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     begun_at = os.lseek(log, 0, os.SEEK_END)
     reader, writer = os.pipe()
@@ -36,13 +36,16 @@ def start(log_path: str) -> int:
     ended, status = os.waitpid(child, os.WNOHANG if words is None else 0)
     tail = hub_log.end_of(log_path, begun_at)
     if ended == 0:
-        say.aside(f"the hub (pid {child}) was not ready within {READY_SECONDS:g} s and is still starting: {log_path}")
+        told = f"the hub (pid {child}) was not ready within {READY_SECONDS:g} s and is still starting: {log_path}"
         code = exits.TIMED_OUT
     else:
-        say.aside(f"the hub did not start; the end of {log_path}:")
+        told = f"the hub did not start; the end of {log_path}:"
         code = os.waitstatus_to_exitcode(status) or exits.NO
-    print(tail, file=sys.stderr)
-    return code if code > 0 else exits.NO
+    code = code if code > 0 else exits.NO
+    say.fault(exits.WORDS.get(code, "failed"), f"{told}\n{tail}" if as_json else told, as_json=as_json)
+    if not as_json:
+        print(tail, file=sys.stderr)
+    return code
 
 
 def _become_hub(line: list[str], log: int, writer: int) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 
-from angelia.cli import exits, parse, say, stdio
+from angelia.cli import exits, parse, say, session, stdio
 from angelia.client.connection import Connection
 from angelia.client.errors import ClientError
 from angelia.client.find import Address
@@ -35,12 +35,11 @@ def run(argv: list[str], settings: Settings) -> int:
     given = parse.parse(made, argv)
     holder = who_holds(settings.data_dir)
     if holder is None:
-        say.aside(f"no hub runs on {settings.data_dir}")
-        return exits.NO_HUB
+        raise session.NoHubHere(settings, advised=False)
     try:
         seconds = stop(holder)
     except NotStopped as error:
-        say.aside(str(error))
+        say.fault(exits.WORDS[error.code], str(error), as_json=given.json)
         return error.code
     if given.json:
         say.data({"stopped": True, "pid": holder.pid, "seconds": round(seconds, 2)})
@@ -61,7 +60,8 @@ def stop(holder: Holder) -> float:
         time.sleep(_POLL_SECONDS)
     raise NotStopped(
         f"the hub was asked to end and still holds {holder.data_dir} after {END_SECONDS:g} s: {holder}. "
-        f"What it has accepted is on disk: if it hangs, kill -9 {holder.pid} loses nothing",
+        f"It does not end by itself; what it has accepted is on disk, and this ends it and loses nothing: "
+        f"kill -9 {holder.pid}",
         exits.TIMED_OUT,
     )
 

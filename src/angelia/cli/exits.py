@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from angelia.client.errors import NoHub, TimedOut
+from angelia.client.errors import AskFailed, NoHub, TimedOut
 from angelia.settings import SettingsError
 
 DONE = 0
@@ -22,6 +22,16 @@ MEANING = {
     NO_HUB: "no hub to talk to",
     TIMED_OUT: "timed out",
     WRONG_SETTINGS: "the settings are wrong",
+}
+
+# The code of an error that is none of a hub's, which has its own.
+WORDS = {
+    NO: "failed",
+    USAGE: "wrong_usage",
+    TAKEN: "taken",
+    NO_HUB: "no_hub",
+    TIMED_OUT: "timed_out",
+    WRONG_SETTINGS: "wrong_settings",
 }
 
 # A value that somebody has just typed is wrong usage; what a supervisor would start again with is wrong settings.
@@ -45,3 +55,10 @@ def code_of(error: Exception) -> int:
     if isinstance(error, TimedOut):
         return TIMED_OUT
     return NO_HUB if isinstance(error, NoHub) else NO
+
+
+def word_of(error: Exception) -> str:
+    """The ``code`` of an error in JSON, for one that has none of a hub's."""
+    if isinstance(error, AskFailed):
+        return error.reason
+    return "refused" if isinstance(error, Refused) else WORDS[code_of(error)]

@@ -10,7 +10,7 @@ import json
 
 from angelia.cli import exits, parse, say, session
 from angelia.cli.ages import age, before
-from angelia.cli.show import table
+from angelia.cli.show import NAME, fitted, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def run(argv: list[str], settings: Settings) -> int:
     made.add_argument("--limit", metavar="N", type=parse.count, help="how many at most")
     made.add_argument("--after", metavar="PLACE", help="go on after this place, which the last page named")
     given = parse.parse(made, argv)
-    with session.caller(settings).calls() as hub:
+    way = session.caller(settings)
+    with way.looks() as hub:
         page = hub.inbox(after=given.after, limit=given.limit, state=given.state, sender=given.sender)
     if given.json:
         say.data(page)
@@ -42,14 +43,17 @@ def run(argv: list[str], settings: Settings) -> int:
     found = page.get("deliveries") or []
     if found:
         say.lines(table([row(delivery) for delivery in found], HEADERS))
-    say.line("; ".join(_summary(page, len(found))))
+    told = _summary(page, len(found))
+    if way.name == session.OWNER and page.get("oldest_unread_at"):
+        told.append("take the oldest: angelia listen --once")
+    say.line("; ".join(told))
     return exits.DONE
 
 
 def row(delivery: dict[str, Any]) -> tuple[str, ...]:
     """One line of the table."""
     message = delivery.get("message") or {}
-    sender = str(message.get("from", "")) + ("" if message.get("verified") else " (unproved)")
+    sender = fitted(str(message.get("from", "")), NAME) + ("" if message.get("verified") else " (unproved)")
     return (
         age(message.get("created_at")), sender, str(delivery.get("state", "")), str(message.get("id", "")),
         short(message),

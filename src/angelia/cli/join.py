@@ -30,7 +30,7 @@ def run(argv: list[str], settings: Settings) -> int:
     given = parse.parse(made, argv)
     name = tokens.check_name(given.name)
     way = session.owner(settings)
-    with way.calls() as hub:
+    with way.looks() as hub:
         agent = hub.put_agent(name, title=given.title, description=given.description)
         if given.open:
             keyed = bool(agent.get("keyed"))
@@ -56,7 +56,7 @@ def run(argv: list[str], settings: Settings) -> int:
 def _works(way: session.Way, name: str, token: str | None) -> bool:
     """Whether a token that is kept from earlier still opens its mailbox."""
     try:
-        with Calls(way.address, name=name, token=token) as hub:
+        with Calls(way.address, name=name, token=token, answer_seconds=session.LOOK_SECONDS) as hub:
             hub.inbox(limit=1)
     except HubError as error:
         if error.status in (401, 403):

@@ -16,7 +16,7 @@ def run(argv: list[str], settings: Settings) -> int:
     made.add_argument("name", metavar="NAME", help="the name to give up")
     given = parse.parse(made, argv)
     name = tokens.check_name(given.name)
-    with session.owner(settings).calls() as hub:
+    with session.owner(settings).looks() as hub:
         hub.remove_agent(name)
     tokens.forget(settings.data_dir, name)
     if given.json:

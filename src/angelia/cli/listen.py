@@ -88,7 +88,7 @@ def _listen(settings: Settings, hand: Hand | list[str], *, once: bool, stop: _St
     name = way.name or session.OWNER
 
     if isinstance(hand, list):
-        hand = ToCommand(hand, _variables(settings, name))
+        hand = ToCommand(hand, _variables(settings, way, name))
     # One at a time into a pipe: what lies behind it costs no attempt when its reader goes.
     window = 1 if isinstance(hand, ToFifo) else None
 
@@ -117,7 +117,7 @@ def _way(settings: Settings, stopping: Callable[[], bool]) -> session.Way | None
         try:
             way = session.caller(settings)
             if not way.address.path and not settings.hub_url:
-                with way.calls() as hub:
+                with way.looks() as hub:
                     hub.health()
             return way
         except (NoHub, TimedOut) as error:
@@ -179,11 +179,11 @@ def _command(line: str) -> list[str]:
     return words
 
 
-def _variables(settings: Settings, name: str) -> dict[str, str]:
+def _variables(settings: Settings, way: session.Way, name: str) -> dict[str, str]:
     """So that a plain ``angelia reply`` in the command acts as the same agent at the same hub."""
     variables = {"ANGELIA_DATA_DIR": settings.data_dir}
-    if settings.hub_url:
-        variables["ANGELIA_URL"] = settings.hub_url
+    if settings.hub_url or not way.address.path:
+        variables["ANGELIA_URL"] = settings.hub_url or str(way.address)
     if name != session.OWNER:
         variables["ANGELIA_AGENT"] = name
     return variables

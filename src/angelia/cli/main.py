@@ -36,10 +36,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inbox": ("angelia.cli.inbox", "look at your mail, without taking it"),
     "listen": ("angelia.cli.listen", "receive your mail as it comes, for ever"),
     "message": ("angelia.cli.message", "what became of a message"),
+    "threads": ("angelia.cli.threads", "the conversations there are, the latest first"),
+    "thread": ("angelia.cli.thread", "a whole conversation"),
+    "search": ("angelia.cli.search", "find messages by their words"),
+    "tail": ("angelia.cli.tail", "all that happens at the hub, as it happens"),
     "join": ("angelia.cli.join", "make a name yours, with a token of its own"),
     "leave": ("angelia.cli.leave", "give a name up"),
     "completion": ("angelia.cli.completion", "a script that completes what you type, for your shell"),
     "dead": ("angelia.cli.dead", "what could not be delivered: list, requeue or drop it"),
+    "backup": ("angelia.cli.backup", "make a verified copy of the hub's store"),
+    "restore": ("angelia.cli.restore", "put such a copy back"),
 }
 # Accepted before and after the command. Which setting each one is.
 _OPTIONS = {"--hub": "hub_url", "--data-dir": "data_dir", "--as": "agent"}
@@ -61,14 +67,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    as_json = "--json" in words
+    as_json = "--json" in (words[: words.index("--")] if "--" in words else words)
     try:
         command, rest, overrides = split(words)
         if command in ("", "help", "--help", "-h"):
-            return _help(rest, asked=command != "")
+            return _help([word for word in rest if word != "--json"], asked=command != "")
         if command == "--version":
             print(f"angelia {__version__}")
             return exits.DONE
+        if command.startswith("-"):
+            raise exits.UsageError(f"there is no option '{command}'; angelia --help lists them")
         if command not in COMMANDS:
             raise exits.UsageError(unknown(command))
         code = _loaded(command)(rest, load(overrides))

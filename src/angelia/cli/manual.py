@@ -15,8 +15,8 @@ from angelia.settings import FIELDS, NOT_SETTINGS, called
 
 # Every command stands in one of them, which a test holds; one that does not is shown at the end all the same.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "the hub": ("up", "down", "status", "doctor", "service"),
-    "mail": ("send", "ask", "reply", "inbox", "listen", "message", "dead"),
+    "the hub": ("up", "down", "status", "doctor", "service", "backup", "restore"),
+    "mail": ("send", "ask", "reply", "inbox", "listen", "message", "dead", "search", "tail", "thread", "threads"),
     "names": ("agents", "join", "leave"),
     "the shell": ("completion",),
 }

@@ -28,7 +28,7 @@ def run(argv: list[str], settings: Settings) -> int:
     made.add_argument("--wait", metavar="TIME", type=parse.seconds, default=0.0,
                       help="wait until something changes, at most 50 s")  # fmt: skip
     given = parse.parse(made, argv)
-    with session.caller(settings).calls() as hub:
+    with session.caller(settings).looks() as hub:
         receipt = hub.message(given.message, wait_seconds=min(given.wait, WAIT_MOST_SECONDS))
     if given.json:
         say.data(receipt)

@@ -10,6 +10,12 @@ from __future__ import annotations
 import argparse
 import os
 
+from angelia.cli.exits import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 _WIDTH_LEAST, _WIDTH_USUAL = 40, 80
 
 # What every command takes, before and after its name: the option, its value, what it is for.
@@ -36,6 +42,13 @@ class CommandParser(argparse.ArgumentParser):
     """A command's parser, with the examples that its help shows."""
 
     examples = ""
+    as_json = False
+
+    def error(self, message: str) -> NoReturn:
+        """What is wrong with the arguments: with the usage beside it, or for programs as any other error."""
+        if self.as_json:
+            raise UsageError(message)
+        super().error(message)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -71,6 +84,8 @@ def parse(made: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
     """Read the arguments; argparse itself says what is wrong, and ends with 2."""
     if argv is DESCRIBE and isinstance(made, CommandParser):
         raise Described(made)
+    if isinstance(made, CommandParser):
+        made.as_json = "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
     words = {f"\0{place}": word for place, word in enumerate(argv) if _is_text(word)}
     shielded = [f"\0{place}" if _is_text(word) else word for place, word in enumerate(argv)]
     found, left = made.parse_known_args(shielded)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import sys
 
+from angelia.cli import exits
 from angelia.cli.show import visible
-from angelia.client.errors import ClientError, HubError
+from angelia.client.errors import AskFailed, ClientError, HubError
 
 
 def line(text: str) -> None:
@@ -51,14 +52,24 @@ def trouble(error: Exception, *, as_json: bool) -> None:
     words = str(error) or type(error).__name__
     if isinstance(error, HubError):
         words = f"{error.detail} ({error.code})"
+    elif isinstance(error, AskFailed):
+        words = f"{error.text or 'it failed'} ({error.reason})"
     aside(words)
     message_id = getattr(error, "message_id", "")
     if message_id:
         aside(f"what became of it: angelia message {message_id}")
 
 
+def fault(code: str, words: str, *, as_json: bool) -> None:
+    """The same, where there is no error but a sentence."""
+    if as_json:
+        print(json.dumps({"error": {"code": code, "detail": words}}, ensure_ascii=True), file=sys.stderr)
+    else:
+        aside(words)
+
+
 def _described(error: Exception) -> dict[str, object]:
-    described: dict[str, object] = {"detail": str(error) or type(error).__name__}
+    described: dict[str, object] = {"code": exits.word_of(error), "detail": str(error) or type(error).__name__}
     if isinstance(error, HubError):
         described = {"status": error.status, "code": error.code, "title": error.title, "detail": error.detail}
         described.update({key: value for key, value in error.extra.items() if key not in described})

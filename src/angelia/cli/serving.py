@@ -51,9 +51,11 @@ def serve(
         end = uvloop.run(app.serve(settings, lock, tcp, unix, announce, hang_up, _allow_files()))
     except SettingsError:
         raise
-    except AngeliaError as error:
-        raise StoreUnfit(error.detail) from error
-    except Exception:
+    except Exception as error:
+        if (words := app.no_room(settings.data_dir, error)) is not None:
+            raise StoreUnfit(words) from error
+        if isinstance(error, AngeliaError):
+            raise StoreUnfit(error.detail) from error
         log.exception("the hub ends by a fault of its own; what was accepted is on disk")
         return exits.NO
     finally:

@@ -27,6 +27,7 @@ else:
     Colour = str
 
 _SGR: dict[Colour, int] = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "grey": 90, "bold": 1}
+NAME = 36  # letters of a handle in a table; as much as leaves room for the rest
 _PLAIN = {ord("\n"): " ", ord("\t"): " "}
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -76,6 +77,15 @@ def table(rows: Iterable[Sequence[str]], headers: Sequence[str]) -> str:
         "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def fitted(text: str, most: int) -> str:
+    """A text on one line of at most so many letters, without its middle where it is longer."""
+    text = visible(text, multiline=False)
+    if len(text) <= most:
+        return text
+    end = most // 3
+    return f"{text[: most - end - 1]}…{text[-end:]}"
 
 
 def ago(ms: int) -> str:

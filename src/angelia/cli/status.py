@@ -12,7 +12,7 @@ import sys
 
 from angelia.cli import exits, parse, say, session
 from angelia.cli.ages import age
-from angelia.cli.show import colour, table, visible
+from angelia.cli.show import NAME, colour, fitted, table
 from angelia.client.errors import NoHub
 
 TYPE_CHECKING = False
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 LINES, COLUMNS = 23, 80  # one line is left for the prompt
 PROBLEMS = 6
-NAME = 36  # of a handle; as much as leaves room for the rest
 HEADERS = ("AGENT", "STATE", "QUEUED", "OLDEST")
 _LOG_BYTES = 16_384
 _FAULT = re.compile(r" (?:error|critical): |\"level\": \"(?:error|critical)\"")
@@ -36,7 +35,7 @@ def run(argv: list[str], settings: Settings) -> int:
     given = parse.parse(made, argv)
     try:
         way = session.anyone(settings)
-        with way.calls() as hub:
+        with way.looks() as hub:
             health = hub.health()
             status = hub.status()
     except NoHub as error:
@@ -44,6 +43,8 @@ def run(argv: list[str], settings: Settings) -> int:
             raise
         if not given.json and (words := _last_words(settings)):
             say.aside(words)
+        if isinstance(error, session.NoHubHere):
+            raise
         raise NoHub(error.where, f"{error.why}. Start it: angelia up") from None
     well = health.get("status") == "ok"
     if given.json:
@@ -69,7 +70,7 @@ def _last_words(settings: Settings) -> str:
         if "the hub serves" in line or "the hub has stopped" in line:
             return ""
         if _FAULT.search(line):
-            return f"the last hub ended so ({path}): {_fitted(line, 200)}"
+            return f"the last hub ended so ({path}): {fitted(line, 200)}"
     return ""
 
 
@@ -81,7 +82,7 @@ def _problems(health: dict[str, Any], status: dict[str, Any], *, enabled: bool) 
     if not problems:
         return [colour("All is well.", "green", sys.stdout, enabled=enabled)]
     more = len(problems) - PROBLEMS
-    shown = [_fitted(problem) for problem in problems[: PROBLEMS if more <= 0 else PROBLEMS - 1]]
+    shown = [fitted(problem, COLUMNS) for problem in problems[: PROBLEMS if more <= 0 else PROBLEMS - 1]]
     if more > 0:
         shown.append(f"… and {len(problems) - len(shown)} more: angelia status --json")
     return [colour(line, "red", sys.stdout, enabled=enabled) for line in shown]
@@ -108,7 +109,7 @@ def _hub(health: dict[str, Any], status: dict[str, Any], where: str) -> list[str
     lines.append(", ".join(counts))
     if own := status.get("waiting_for_human"):
         lines.append(f"{own} {'message waits' if own == 1 else 'messages wait'} for you: angelia inbox")
-    return [_fitted(line) for line in lines]
+    return [fitted(line, COLUMNS) for line in lines]
 
 
 def _size(count: int) -> str:
@@ -132,7 +133,7 @@ def _agents(status: dict[str, Any], room: int) -> list[str]:
     fitting = room - 2  # an empty line and the headers
     shown = names if len(names) <= fitting else names[: fitting - 1]
     rows = [
-        (_fitted(name, NAME), "online" if name in online else "away", str(queues.get(name, 0)), age(since.get(name)))
+        (fitted(name, NAME), "online" if name in online else "away", str(queues.get(name, 0)), age(since.get(name)))
         for name in shown
     ]
     lines = ["", *table(rows, HEADERS).splitlines()] if rows else []
@@ -142,11 +143,3 @@ def _agents(status: dict[str, Any], room: int) -> list[str]:
         lines.append(f"… and {len(left)} more, {waiting} of them with mail: angelia agents")
     return lines
 
-
-def _fitted(text: str, most: int = COLUMNS) -> str:
-    """A text on one line of so many columns, without its middle where it is longer."""
-    text = visible(text, multiline=False)
-    if len(text) <= most:
-        return text
-    end = most // 3
-    return f"{text[: most - end - 1]}…{text[-end:]}"

@@ -65,6 +65,17 @@ def _text(content: bytes, where: str) -> str:
 
 def _json(word: str) -> object:
     try:
-        return json.loads(word)
+        return json.loads(word, parse_constant=_refused, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--body is no JSON: {error}") from None
+
+
+def _refused(word: str) -> object:
+    raise ValueError(f"{word} is no number that JSON knows")
+
+
+def _finite(word: str) -> float:
+    number = float(word)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{word[:40]} is larger than any number that can be kept")
+    return number

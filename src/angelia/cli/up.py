@@ -9,6 +9,7 @@ What must stay true:
 """
 
 import argparse
+import errno
 import os
 import sys
 import time
@@ -26,6 +27,10 @@ angelia up
 angelia up --detach --port 18901 --data-dir ~/other-hub"""
 
 
+class _NotReplaced(Exception):
+    """The hub that was to be replaced does not end; the text says how to end it."""
+
+
 def run(argv: list[str], settings: Settings) -> int:
     """The command."""
     started = time.monotonic()
@@ -38,14 +43,25 @@ def run(argv: list[str], settings: Settings) -> int:
         refuse_exposure(settings)
         folder.prepare(settings.data_dir)
         if given.detach:
-            return _detach(settings, replace=given.replace)
+            return _detach(settings, given)
         return _serve(settings, given, started)
     except (SettingsError, folder.UnfitFolder, listen.AddressUnusable) as error:
-        _tell(settings, "wrong_settings", str(error))
+        _tell(settings, given, "wrong_settings", str(error))
         return exits.WRONG_SETTINGS
     except FolderTaken as error:
-        _tell(settings, "taken", f"{error} Nothing was changed; to stop it and take over: angelia up --replace")
+        _tell(settings, given, "taken", f"{error} Nothing was changed; to stop it and take over: angelia up --replace")
         return exits.TAKEN
+    except _NotReplaced as error:
+        _tell(settings, given, "not_stopped", str(error))
+        return exits.TAKEN
+    except OSError as error:
+        # Such as a log, on a full disk, that could not take the words: now there is the room that the store had.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        from angelia import app
+
+        _tell(settings, given, "store_unfit", str(app.no_room(settings.data_dir, error)))
+        return exits.NO
     finally:
         stdio.settle()
 
@@ -79,15 +95,16 @@ def log_path(settings: Settings) -> str:
     return os.path.join(settings.data_dir, "hub.log")
 
 
-def _detach(settings: Settings, *, replace: bool) -> int:
+def _detach(settings: Settings, given: argparse.Namespace) -> int:
     from angelia.cli import detach
 
     holder = who_holds(settings.data_dir, patient=True)
     if holder is not None:
-        if not replace:
+        if not given.replace:
             raise FolderTaken(holder)
-        _stop(settings, holder)
-    return detach.start(log_path(settings))
+        _stop(settings, given, holder)
+    _check_limits(settings)
+    return detach.start(log_path(settings), as_json=given.json)
 
 
 def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int:
@@ -95,10 +112,11 @@ def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int
     try:
         wanted = given.handover.port if given.handover else settings.port
         lock.publish(port=wanted, socket=settings.socket_path, version=__version__, ready=False)
+        _check_limits(settings)
         try:
             tcp = listen.listen_tcp(settings.hosts, wanted, settings.keepalive_seconds)
         except listen.AddressTaken as error:
-            return _taken(settings, error)
+            return _taken(settings, given, error)
         port = tcp[0].getsockname()[1]
         folder.private(os.path.dirname(settings.socket_path))
         unix = listen.listen_unix(settings.socket_path)
@@ -108,12 +126,12 @@ def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int
         try:
             code = serving.serve(settings, lock, tcp, unix, _announcer(settings, given, port))
         except serving.StoreUnfit as error:
-            _tell(settings, "store_unfit", str(error))
+            _tell(settings, given, "store_unfit", str(error))
             # After a failed commit the disk may need a moment; a store that was never opened here needs a person.
             code = None if given.handover else exits.NO
         finally:
             listen.remove_unix(settings.socket_path)
-        return _restart(settings, lock, given.handover, port, started) if code is None else code
+        return _restart(settings, given, lock, port, started) if code is None else code
     finally:
         lock.release()
 
@@ -126,14 +144,22 @@ def _own(settings: Settings, given: argparse.Namespace) -> FolderLock:
     except FolderTaken as taken:
         if not given.replace:
             raise
-        _stop(settings, taken.holder)
+        _stop(settings, given, taken.holder)
         return FolderLock.acquire(settings.data_dir)
 
 
-def _tell(settings: Settings, event: str, words: str) -> None:
+def _check_limits(settings: Settings) -> None:
+    """Raise ``SettingsError`` for a limit that there is not, before a port is looked at. What knows them is slow."""
+    if settings.limits:
+        from angelia.app import limits_of
+
+        limits_of(settings)
+
+
+def _tell(settings: Settings, given: argparse.Namespace, event: str, words: str) -> None:
     """Say what there is to say while there is no log yet, or no more."""
     if not settings.log_json:
-        say.aside(words)
+        say.fault(event, words, as_json=given.json)
         return
     from angelia.cli import log_line
 
@@ -143,36 +169,37 @@ def _tell(settings: Settings, event: str, words: str) -> None:
     )
 
 
-def _stop(settings: Settings, holder: Holder) -> None:
+def _stop(settings: Settings, given: argparse.Namespace, holder: Holder) -> None:
     from angelia.cli import down
 
     try:
         down.stop(holder)
     except down.NotStopped as error:
-        _tell(settings, "not_stopped", str(error))
-        raise FolderTaken(holder) from None
+        raise _NotReplaced(str(error)) from None
     if not settings.log_json:
         stdio.tell(f"Stopped the hub that served {holder.data_dir}: {holder}.")
 
 
-def _taken(settings: Settings, error: listen.AddressTaken) -> int:
+def _taken(settings: Settings, given: argparse.Namespace, error: listen.AddressTaken) -> int:
     from angelia.cli import stranger
 
     who = stranger.who_answers(error.host, error.port)
     other = error.port % 65535 + 1
-    _tell(settings, "taken", f"{error} by {who}. Nothing was changed; choose another port, such as --port {other}")
+    words = f"{error} by {who}. Nothing was changed; choose another port, such as --port {other}"
+    _tell(settings, given, "taken", words)
     return exits.TAKEN
 
 
-def _restart(settings: Settings, lock: FolderLock, earlier: restart.Handover | None, port: int, started: float) -> int:
+def _restart(settings: Settings, given: argparse.Namespace, lock: FolderLock, port: int, started: float) -> int:
     """The store failed. Comes back only when a restart cannot help."""
     try:
-        quick = restart.may_restart(earlier, time.monotonic() - started, restart.pause)
+        quick = restart.may_restart(given.handover, time.monotonic() - started, restart.pause)
         restart.replace_self(lock, port, quick)
     except restart.GivingUp as error:
-        _tell(settings, "giving_up", str(error))
+        _tell(settings, given, "giving_up", str(error))
     except OSError as error:
-        _tell(settings, "giving_up", f"the hub cannot start itself again ({error.strerror}); start it: angelia up")
+        words = f"the hub cannot start itself again ({error.strerror}); start it: angelia up"
+        _tell(settings, given, "giving_up", words)
     return exits.NO
 
 

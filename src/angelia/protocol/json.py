@@ -4,6 +4,7 @@ What must stay true: a body is kept as compact JSON that means what the sender w
 not UTF-8 is refused with a reason, and nothing deeper than the bound is ever walked.
 """
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -14,6 +15,8 @@ T = TypeVar("T")
 
 encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+# A whole escape: of half a pair (the first half's pair may follow it), or any other.
+_ESCAPE = re.compile(rb"\\(?:u([dD][89abAB]..)(\\u[dD][c-fC-F]..)?|u([dD][c-fC-F]..)|.)", re.DOTALL)
 
 
 def value(data: bytes, depth: int) -> object:
@@ -23,7 +26,7 @@ def value(data: bytes, depth: int) -> object:
     except RecursionError:
         raise BadJson(f"The JSON is nested deeper than {depth}. Nothing was stored.", limit=depth) from None
     except msgspec.MsgspecError as error:
-        raise BadJson(f"The body is not JSON: {error}. Nothing was stored.") from None
+        raise BadJson(f"The body is not JSON: {_why(data, error)}. Nothing was stored.") from None
     level: list[object] = [found]
     for _ in range(depth):
         level = [
@@ -53,4 +56,15 @@ def struct(data: bytes, kind: type[T], depth: int) -> T:
     except RecursionError:
         raise BadJson(f"The JSON is nested deeper than {depth}. Nothing was stored.", limit=depth) from None
     except msgspec.MsgspecError as error:
-        raise BadJson(f"The body is not JSON: {error}. Nothing was stored.") from None
+        raise BadJson(f"The body is not JSON: {_why(data, error)}. Nothing was stored.") from None
+
+
+def _why(data: bytes, error: msgspec.MsgspecError) -> str:
+    """What is wrong, where the parser's own words lead astray."""
+    if data.startswith(b"\xef\xbb\xbf"):
+        return "it begins with a byte order mark (EF BB BF); leave that out"
+    for escape in _ESCAPE.finditer(data):
+        if escape[3] or (escape[1] and not escape[2]):
+            half = (escape[1] or escape[3]).decode("latin-1")
+            return f"\\u{half} is half of a surrogate pair (byte {escape.start()}), which is no character"
+    return str(error)

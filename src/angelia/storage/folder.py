@@ -46,9 +46,16 @@ def private(path: str) -> None:
         if stat.S_IMODE(found.st_mode) & 0o077:
             _close(path, os.listdir(path))
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            if is_read_only(path):
+                raise UnfitFolder(f"{path} is on a file system that is mounted read-only.")
             raise UnfitFolder(f"{path} cannot be written to: chmod 700 {path}")
     except OSError as error:
         raise UnfitFolder(f"{error.filename or path} cannot be used: {error.strerror}.") from None
+
+
+def is_read_only(path: str) -> bool:
+    """Whether nothing can be written on the file system under ``path``, whatever its permissions say."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def _close(path: str, names: list[str]) -> None:

@@ -82,6 +82,7 @@ class FolderLock:
         self._inode = (found.st_dev, found.st_ino)
         self._owner = os.getpid()
         self._note: dict[str, object] = {}
+        self._behind = False  # what is at the path is not yet this note
         _held[self._inode] = self
 
     @classmethod
@@ -121,18 +122,29 @@ class FolderLock:
     def publish(self, **note: object) -> None:
         """Write who this is to ``hub.json``, by rename: a reader sees the old note or the new one, whole.
 
-        On a full disk there is none: the lock holds all the same, and a hub that only reads is better than no hub.
+        On a full disk there is none until ``catch_up`` finds room: the lock holds all the same, and a hub that only
+        reads is better than no hub.
         """
         if not self._note:
             self._note = {"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         self._note.update(note)
+        self._write()
+
+    def catch_up(self) -> None:
+        """Write the note that a full disk did not take; nothing where it is written."""
+        if self._behind:
+            self._write()
+
+    def _write(self) -> None:
         path = os.path.join(self.data_dir, "hub.json")
         try:
             descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with open(descriptor, "w", encoding="utf-8") as file:
                 json.dump(self._note, file)
             os.replace(f"{path}.new", path)
+            self._behind = False
         except OSError as error:
+            self._behind = True
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             with contextlib.suppress(OSError):

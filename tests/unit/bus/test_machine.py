@@ -91,10 +91,12 @@ class Verbs(RuleBasedStateMachine):
         sender=st.sampled_from(["bob", "cat", "human"]),
         intent=st.sampled_from(["inform", "request"]),
         ttl=st.sampled_from([1, 30, None]),
+        count=st.integers(1, 4),
     )
-    def send(self, sender: str, intent: str, ttl: int | None) -> None:
+    def send(self, sender: str, intent: str, ttl: int | None, count: int) -> None:
         lane = Lane.PERSON if sender == "human" else Lane.NORMAL
-        self.accept(self.hub.send(sender, READER, "hi", intent=intent, ttl_seconds=ttl, lane=lane))
+        for _ in range(count):
+            self.accept(self.hub.send(sender, READER, "hi", intent=intent, ttl_seconds=ttl, lane=lane))
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data(), kind=st.sampled_from([Kind.REPLY, Kind.MESSAGE]))
@@ -215,24 +217,30 @@ class Verbs(RuleBasedStateMachine):
             self.run(old.close())
 
     @precondition(lambda self: self.reader)
-    @rule()
-    def read_stream(self) -> None:
+    @rule(stuck=st.booleans(), then=st.sampled_from(["nothing", "commit", "break", "restart"]))
+    def read_stream(self, stuck: bool, then: str) -> None:
         assert self.reader is not None
+        if stuck:
+            self.reader.jam()
         self.run(self.reader.items())
         for mail in self.reader.seen:
             self.in_time(mail.parcel)
         seqs = [mail.parcel.delivery.seq for mail in self.reader.seen]
         assert seqs == sorted(set(seqs)), "what a reader sees only rises"
         self.let_bytes_leave()
+        match then:
+            case "commit":
+                self.commit()
+            case "break":
+                self.break_stream()
+            case "restart":
+                self.restart()
 
     @precondition(lambda self: self.reader)
-    @rule(stuck=st.booleans())
-    def jam(self, stuck: bool) -> None:
+    @rule()
+    def drain(self) -> None:
         assert self.reader is not None
-        if stuck:
-            self.reader.jam()
-        else:
-            self.reader.socket.drain()
+        self.reader.socket.drain()
         self.let_bytes_leave()
 
     def let_bytes_leave(self) -> None:

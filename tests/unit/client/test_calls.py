@@ -21,7 +21,7 @@ from angelia.client.client import Client
 from angelia.client.core.verbs import Verbs
 from angelia.client.errors import HubError, LostHub, NoHub, NotAHub, TimedOut
 from tests.fakes.fake_hub import FakeHub, answer, drop, hold, problem, raw
-from tests.rigs.drivers import DRIVERS, Driver
+from tests.rigs.drivers import DRIVERS, EVERY_LOOP, Driver
 
 SENT = {"id": "0" * 32, "thread": "0" * 32, "deliveries": [{"to": "hermes", "seq": 1, "state": "queued"}]}
 
@@ -32,9 +32,9 @@ def hub() -> Iterator[FakeHub]:
         yield fake
 
 
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=EVERY_LOOP)
 def driver(request: pytest.FixtureRequest) -> Any:
-    return DRIVERS[request.param]
+    return EVERY_LOOP[request.param]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from angelia.client.core.following import Following, Item
 from angelia.client.errors import HubError, NotAHub, Superseded
 from angelia.client.find import read
 from tests.fakes.fake_hub import FakeHub, Feed, answer, drop, hold, problem
-from tests.rigs.drivers import DRIVERS, Driver, Reading
+from tests.rigs.drivers import DRIVERS, EVERY_LOOP, Driver, Reading
 
 ROUTE = "GET /v1/agents/scout/stream"
 PATH = "/v1/agents/scout/stream?ack=manual"
@@ -30,9 +30,9 @@ def hub() -> Iterator[FakeHub]:
         yield fake
 
 
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=EVERY_LOOP)
 def client(request: pytest.FixtureRequest, hub: FakeHub) -> Iterator[Driver]:
-    with DRIVERS[request.param](hub.url, name="scout", token="secret") as made:
+    with EVERY_LOOP[request.param](hub.url, name="scout", token="secret") as made:
         yield made
 
 
@@ -122,7 +122,7 @@ def test_events_of_a_later_version_are_passed_over(hub: FakeHub, client: Driver)
 @pytest.mark.parametrize("first", [hold, feed()])
 def test_a_line_without_a_byte_is_dead(hub: FakeHub, client: Driver, first: Any) -> None:
     hub.on(ROUTE, first, superseded(feed(1)))
-    assert texts(list(stream(client, quiet_seconds=0.1))) == ["no. 1"]
+    assert texts(list(stream(client, quiet_seconds=0.3))) == ["no. 1"]
 
 
 def test_keepalives_are_bytes(hub: FakeHub, client: Driver) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 import ssl
+from typing import cast
 
 from angelia.client.aio.answer import Answer
 from angelia.client.core.answers import CONNECT_SECONDS, MAX_ANSWER_BYTES
@@ -33,8 +34,7 @@ class _Wire(asyncio.Protocol):
         self._changed: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one without being one of its kind
 
     def data_received(self, data: bytes) -> None:
         if self.answer is None or self.answer.complete or self.transport is None:

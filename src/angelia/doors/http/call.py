@@ -6,7 +6,9 @@ connection that was still open is known, because some hands settle by it. Handle
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+import re
+from collections.abc import Awaitable, Callable, Collection, Coroutine, MutableMapping
+from difflib import get_close_matches
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -23,6 +25,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 CALLER = "angelia.caller"
+_LARGEST = 2**63 - 1  # the store's own: SQLite has no larger integer
+_REAL = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 SMALL_BYTES = 65536  # leaves the process within a turn of the loop, when the other side reads at all
 
 
@@ -33,13 +37,13 @@ class Gone(Exception):
 class Call:
     """A request on its way through a handler."""
 
-    __slots__ = ("_query", "answered", "connection", "receive", "scope", "send")
+    __slots__ = ("_pairs", "answered", "connection", "receive", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self.receive, self.send = scope, receive, send
         self.connection: Connection = connection_of(scope)
         self.answered = False
-        self._query: dict[str, str] | None = None
+        self._pairs: list[tuple[str, str]] | None = None
 
     @property
     def caller(self) -> Caller:
@@ -60,25 +64,47 @@ class Call:
 
     def query(self, name: str) -> str | None:
         """An argument after the ``?``; None when it is not there, ``""`` when it is empty. The last of several."""
-        if self._query is None:
+        for key, value in reversed(self._arguments()):
+            if key == name:
+                return value
+        return None
+
+    def only(self, known: Collection[str]) -> None:
+        """Raise ``BadRequest`` where an argument has another name than these, or is there twice."""
+        seen: set[str] = set()
+        for name, _ in self._arguments():
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                takes = f"it takes {', '.join(known)}" if known else "it takes none"
+                hint = f"Did you mean '{close[0]}'?" if close else f"{takes}."
+                raise BadRequest(f"No argument here is called '{name[:40]}'; nothing was done. {hint}")
+            if name in seen:
+                raise BadRequest(f"The argument '{name}' is there twice; say it once. Nothing was done.")
+            seen.add(name)
+
+    def _arguments(self) -> list[tuple[str, str]]:
+        if self._pairs is None:
             raw = self.scope["query_string"]
             try:
                 pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict") if raw else []
             except ValueError:
                 raise BadRequest("The query is not UTF-8, percent-encoded. Nothing was done.") from None
-            self._query = dict(pairs)
-        return self._query.get(name)
+            self._pairs = pairs
+        return self._pairs
 
     def number(self, name: str, kind: Callable[[str], T], default: T) -> T:
-        """A numeric argument; ``BadRequest`` when it is none."""
+        """A numeric argument in plain ASCII; ``BadRequest`` when it is none. An integer is never below 0."""
         text = self.query(name)
         if text is None:
             return default
-        try:
-            found = kind(text)
-        except ValueError:
-            raise BadRequest(f"{name} is '{text[:40]}', which is not a number.") from None
-        if found != found or found in (float("inf"), float("-inf")):
+        if kind is int:
+            # Its length first: Python refuses to read thousands of digits.
+            if not (text.isascii() and text.isdigit() and len(text) <= 40 and int(text) <= _LARGEST):
+                raise BadRequest(f"{name} is '{text[:40]}', which is not a whole number from 0 to {_LARGEST}.")
+        elif not _REAL.fullmatch(text):
+            raise BadRequest(f"{name} is '{text[:40]}', which is not a number.")
+        found = kind(text)
+        if found in (float("inf"), float("-inf")):
             raise BadRequest(f"{name} is '{text[:40]}', which is not a number to count with.")
         return found
 

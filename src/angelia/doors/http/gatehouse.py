@@ -1,9 +1,9 @@
 """The gatehouse: what every request passes before anything of it is looked at.
 
 What must stay true, in this order, on every path: Host is one of this hub's (421), Origin and Sec-Fetch-Site are its
-own (403), the size is bounded (413), a body under /v1 is JSON (415), and the token, if any, is a known one (401). So no
-page of another site, and no name that was rebound to loopback, reaches a handler. The Unix socket is exempt from Host
-and Origin, and whoever comes by it as the hub's own user is admin.
+own (403), the size is bounded (413), a body is not packed, and JSON under /v1 (415), and the token, if any, is a known
+one (401). So no page of another site, and no name that was rebound to loopback, reaches a handler. The Unix socket is
+exempt from Host and Origin, and whoever comes by it as the hub's own user is admin.
 """
 
 import hmac
@@ -64,7 +64,7 @@ class Gatehouse:
     def _admit(self, call: Call, headers: Sequence[tuple[bytes, bytes]]) -> Caller:
         hosts: list[bytes] = []
         token: str | None = None
-        kind = length = origin = site = b""
+        kind = coding = length = origin = site = b""
         chunked = False
         for name, value in headers:
             if name == b"host":
@@ -75,6 +75,8 @@ class Gatehouse:
                 chunked = True
             elif name == b"content-type":
                 kind = value
+            elif name == b"content-encoding":
+                coding = value.strip().lower()
             elif name == b"origin":
                 origin += b" " + value
             elif name == b"sec-fetch-site":
@@ -87,8 +89,12 @@ class Gatehouse:
         most = self._hub.most_bytes(path)
         if length and (len(length) > 18 or int(length) > most):
             raise TooLarge(f"The request has more than {most} bytes. Nothing was stored.", limit=most)
-        if path.startswith("/v1") and (chunked or (length and length != b"0")):
-            _check_type(kind)
+        if chunked or length.strip(b"0"):
+            if coding not in (b"", b"identity"):
+                shown = coding.decode("latin-1")[:60]
+                raise UnsupportedType(f"The body is packed ({shown}); send it as it is. Nothing was stored.")
+            if path.startswith("/v1"):
+                _check_type(kind)
         return self._caller(call, token)
 
     def _check_origin(self, hosts: list[bytes], origin: bytes, site: bytes) -> None:

@@ -5,8 +5,10 @@ What must stay true:
 - A request's head is at most ``Patience.head_bytes`` and is there within ``head_seconds`` of the connection, or of its
   own first byte; trailers, chunk framing and the rest of a body that was refused are bounded by the same two. A
   connection that asks for nothing is closed. A stream that is being answered has no such limit: it may last for days.
-- Requests sent ahead on one connection are bounded in number, and when the connection is lost every one of them hears
-  of it (uvicorn tells only the last).
+- However many requests are sent ahead on one connection, they are answered in order; beyond a bound nothing is read
+  until some are. When the connection is lost every one of them hears of it (uvicorn tells only the last).
+- What is no request is told why, behind the answers that are still due; only where an answer has begun that cannot be
+  ended is the connection closed without a word.
 - Trailers never become headers.
 - An offer to upgrade to what is not spoken here (h2c, from Java's own client) is passed over, as the standard has it,
   instead of costing the request its body.
@@ -15,10 +17,12 @@ What must stay true:
 import asyncio
 import json
 import sys
+from collections import deque
 from typing import Any
 
 import httptools
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -26,6 +30,8 @@ from angelia.doors.http.connection import KEY, Connection, of_transport
 
 _HEADERS = 256
 _SENT_AHEAD = 64
+# What is parsed at once where it may be many requests: the parser cannot be stopped between two.
+_PIECE_BYTES = 2048
 # How long a caller who was refused may go on sending before the connection is cut, so that the answer reaches it.
 _LINGER_SECONDS = 2
 
@@ -40,6 +46,22 @@ class Patience:
         self.head_bytes, self.head_seconds, self.idle_seconds = head_bytes, head_seconds, idle_seconds
 
 
+class _Flow(FlowControl):
+    """uvicorn's own, for which somebody else may hold the reading back."""
+
+    is_held = False
+
+    def hold(self) -> None:
+        """Read nothing until ``is_held`` is False and reading is resumed."""
+        self.is_held = True
+        self.pause_reading()
+
+    def resume_reading(self) -> None:
+        """As above, unless it is held."""
+        if not self.is_held:
+            super().resume_reading()
+
+
 class HubProtocol(HttpToolsProtocol):
     """``HubServer`` makes one for each connection."""
 
@@ -50,25 +72,30 @@ class HubProtocol(HttpToolsProtocol):
         self._patience, self._by_socket = patience, by_socket
         self._connection = Connection(None)
         self._answering: RequestResponseCycle | None = None
-        self._data = b""
+        self._data: bytes | memoryview = b""
+        self._unread = memoryview(b"")  # received and not yet parsed: too many requests are sent ahead
+        self._body_left = 0  # of a body whose length was said: no request begins in so many bytes
         self._unused_bytes = 0  # received since the last piece of a body: held by the parser, or thrown away
         self._head_has_begun = False
         self._late: asyncio.TimerHandle | None = None
         self._passed_over = False
         self._refusal: tuple[int, str, str] | None = None
-        self._is_deaf = False
+        self._is_deaf = self._owes_refusal = False
 
     # ----------------------------------------------------------------------------------------------- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Say in every scope, WebSocket's included, what the connection is."""
         super().connection_made(transport)
+        self.flow: _Flow = _Flow(transport)
         self._connection = of_transport(transport, by_socket=self._by_socket)
         self.app_state = {KEY: self._connection}
         self._be_patient()
 
     def eof_received(self) -> None:
         """The caller is going: what an answer still has to say is thrown away from here on."""
+        if not self._is_deaf and not self._unread and (self._head_has_begun or self._breaks_off):
+            self._refuse(400, "bad_request", "The request ended before it was whole. Nothing was done.")
         self._connection.lost_unwritten |= not self._is_idle
         super().eof_received()
 
@@ -85,15 +112,36 @@ class HubProtocol(HttpToolsProtocol):
                 cycle.disconnected = True
                 cycle.message_event.set()
         self.pipeline.clear()
+        self._unread = memoryview(b"")
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse it, and see that what cannot be used yet stays small and does not take for ever."""
         if self._is_deaf:
             return
+        self._unread = memoryview(b"".join((self._unread, data)) if self._unread else data)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Parse what there is, as far as there is room for more requests."""
+        while self._unread:
+            if len(self.pipeline) >= _SENT_AHEAD:
+                self.flow.hold()
+                return
+            most = max(_PIECE_BYTES, self._body_left)
+            piece, self._unread = self._unread[:most], self._unread[most:]
+            self._parse(piece)
+            if self.transport.is_closing() or self._is_deaf:
+                self._unread = memoryview(b"")
+            elif not self._is_reading_requests:
+                rest, self._unread = bytes(self._unread), memoryview(b"")
+                if rest:
+                    self.transport.get_protocol().data_received(rest)  # type: ignore[attr-defined]
+
+    def _parse(self, data: memoryview) -> None:
         self._unused_bytes += len(data)
         self._data = data
-        super().data_received(data)
+        super().data_received(data)  # type: ignore[arg-type]  # the parser takes any buffer
         self._data = b""
         if self.transport.is_closing() or self._is_deaf:
             return
@@ -112,6 +160,12 @@ class HubProtocol(HttpToolsProtocol):
         """False once the bytes belong to another protocol, a WebSocket's."""
         return self.transport.get_protocol() is self
 
+    @property
+    def _breaks_off(self) -> bool:
+        """The request that was begun last is not whole, so that what is wrong now is wrong in it."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and cycle.more_body and not cycle.response_complete
+
     # -------------------------------------------------------------------------------------------- the parser's news
 
     def on_message_begin(self) -> None:
@@ -126,10 +180,12 @@ class HubProtocol(HttpToolsProtocol):
         self._refusal = self._what_is_wrong()
         if self._refusal is not None:
             raise ValueError(self._refusal[2])  # stops the parser, which calls send_400_response
+        self._body_left = 0
         if self.parser.should_upgrade() and not self._should_upgrade():
             self._passed_over = True
             return
         super().on_headers_complete()
+        self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
         if not self.parser.should_upgrade():
             self.headers = []  # the scope keeps the list there was: trailers go into this one, and nowhere else
             if not self.cycle.keep_alive:
@@ -140,8 +196,9 @@ class HubProtocol(HttpToolsProtocol):
         if size > self._patience.head_bytes or len(self.headers) > _HEADERS:
             bounds = f"{self._patience.head_bytes} bytes and {_HEADERS} lines"
             return 431, "too_large", f"The head of a request has at most {bounds}."
-        if len(self.pipeline) >= _SENT_AHEAD:
-            return 400, "bad_request", f"At most {_SENT_AHEAD} requests may be sent ahead of their answers."
+        for name, value in self.headers:
+            if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                return 400, "bad_request", "The only Transfer-Encoding here is chunked. Nothing was done."
         if self.parser.get_method() == b"CONNECT":
             return 400, "bad_request", "This is no proxy."
         return None
@@ -149,17 +206,28 @@ class HubProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A piece of a body; the application bounds the whole."""
         self._unused_bytes = 0
+        self._body_left = max(0, self._body_left - len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        self._unused_bytes = 0
+        self._unused_bytes = self._body_left = 0
         if not self._passed_over:
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
         super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Go on with what was sent ahead, and behind it with what was wrong."""
+        self.flow.is_held = False
+        super().on_response_complete()
+        if self._is_deaf:
+            if self._owes_refusal and self._is_idle:
+                self._answer_refusal()
+        elif self._unread and not self.transport.is_closing():
+            self._read_on()
 
     def _unsupported_upgrade_warning(self) -> None:
         """The parser stopped behind a head that asks for an upgrade: have it read again without that.
@@ -180,7 +248,7 @@ class HubProtocol(HttpToolsProtocol):
         self._unused_bytes = 0
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.data_received(b"".join([*head, b"\r\n", rest]))
+        self._unread = memoryview(b"".join([*head, b"\r\n", rest, self._unread]))
 
     # ------------------------------------------------------------------------------------------ patience and refusals
 
@@ -206,14 +274,34 @@ class HubProtocol(HttpToolsProtocol):
         self.send_400_response(detail)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what never became a request; in the middle of another answer there is no room for that."""
+        """Answer what never became a whole request, once what was asked before it is answered."""
         if self._is_deaf or self.transport.is_closing():
             return
         self._is_deaf = True
-        if not self._is_idle:
-            self.transport.close()
-            return
-        status, code, detail = self._refusal or (400, "bad_request", "This is not HTTP/1.1.")
+        if self._refusal is None:
+            self._refusal = (400, "bad_request", _what_the_parser_says(sys.exception()))
+        if self._breaks_off:
+            broken = self.cycle
+            broken.disconnected = True
+            broken.message_event.set()
+            if broken is self._answering:
+                self._connection.lost_unwritten = True
+                if broken.response_started:
+                    self.transport.close()
+                else:
+                    self._answer_refusal()
+                return
+            self.pipeline = deque(item for item in self.pipeline if item[0] is not broken)
+        if self._is_idle:
+            self._answer_refusal()
+        else:
+            self._owes_refusal = True
+
+    def _answer_refusal(self) -> None:
+        assert self._refusal is not None
+        self._owes_refusal = False
+        self._unset_keepalive_if_required()
+        status, code, detail = self._refusal
         problem = {"type": "about:blank", "title": "The request was refused", "status": status, "code": code}
         body = json.dumps({**problem, "detail": detail}).encode()
         head = b"content-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
@@ -230,6 +318,31 @@ class HubProtocol(HttpToolsProtocol):
             self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
         else:
             self.transport.close()
+
+
+def _what_the_parser_says(error: BaseException | None) -> str:
+    """In words that help whoever sent it."""
+    said = str(error).lower()
+    if isinstance(error, httptools.HttpParserInvalidMethodError):
+        return "This begins with no method of HTTP/1.1, such as GET or POST, which are in capitals."
+    if isinstance(error, httptools.HttpParserInvalidURLError):
+        return "The path or query holds a character that no URL may: percent-encode it (ü is %C3%BC)."
+    if "transfer-encoding" in said and "content-length" in said:
+        return "A request has a Content-Length or a Transfer-Encoding, not both."
+    if "duplicate content-length" in said:
+        return "There is more than one Content-Length."
+    if "content-length" in said:
+        return "The Content-Length is no number."
+    if "transfer-encoding" in said:
+        return "The only Transfer-Encoding here is chunked."
+    if "chunk" in said:
+        return "The chunks of the body are not framed as they have to be."
+    if "header" in said:
+        return "A header has a character that none may have, or is no 'name: value'."
+    return f"This is not HTTP/1.1 ({error})." if isinstance(error, httptools.HttpParserError) else _NOT_HTTP
+
+
+_NOT_HTTP = "This is not HTTP/1.1."
 
 
 class _Parting:

@@ -29,6 +29,11 @@ class Reserve:
     slack_bytes: int = 8 * MIB  # a group carries 4 MiB, and the pages it touches weigh about as much again
     probe_seconds: float = 1.0
 
+    @property
+    def start_bytes(self) -> int:
+        """Free space in which a new store surely starts, with all of this taken."""
+        return self.ballast_bytes + self.log_bytes + self.slack_bytes
+
 
 class Disk:
     """The few things asked of the disk beside SQLite; a test has a small one."""
@@ -94,6 +99,10 @@ class FullDisk:
         if not self.now:
             self.now = True
             _log.error("the disk is full: new messages are refused, acks and expiry go on; free some space")
+
+    def nothing_left(self) -> bool:
+        """Whether hardly a byte can be written."""
+        return self._disk.free(self._ballast.parent) < MIB
 
     def wait(self) -> float:
         """Seconds until the next probe."""

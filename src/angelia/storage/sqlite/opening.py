@@ -11,9 +11,9 @@ from typing import Any
 
 import apsw
 
-from angelia.model.errors import Unwell
+from angelia.model.errors import DiskFull, Unwell
 from angelia.storage.load import Loads
-from angelia.storage.sqlite.connect import Desk, as_model_error, make_file, open_writer
+from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error, make_file, open_writer
 from angelia.storage.sqlite.full import FullDisk
 from angelia.storage.sqlite.migrate import known, migrate
 from angelia.storage.sqlite.queries import SQL
@@ -23,6 +23,7 @@ from angelia.storage.sqlite.tx import Seqs, SqliteTx
 
 SMALL_PAGES = 4096  # a store of 16 MiB is checked whole, in some 50 ms
 NEWEST = 200  # messages whose checksums are looked at: the end of the file is where a crash would show
+_REMEDY = "It was left as it is. Put a copy back: angelia restore FILE; the hub's own lie in backups, beside it."
 
 _VALUE, _PUT_VALUE, _SUMS, _HIGHEST = SQL["value"], SQL["put_value"], SQL["sums"], SQL["highest"]
 _END_LEASES, _END_DELAYS, _NEWEST = SQL["end_leases"], SQL["end_delays"], SQL["newest_messages"]
@@ -52,6 +53,11 @@ def open_file(path: Path, durability: str, vfs: str | None, returned_at: int, fu
             opened = _open(path, durability, vfs, returned_at)
         full.start()
         return opened
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise Unwell(f"{path} is damaged ({error}). {_REMEDY}") from error
+    except apsw.IOError as error:
+        # The file for shared memory cannot be grown: SQLite does not call that a full disk.
+        raise (DiskFull(FULL_DETAIL) if full.nothing_left() else as_model_error(error)) from error
     except BaseException as error:
         raise as_model_error(error) from error
 
@@ -81,9 +87,9 @@ def _check(desk: Desk, path: Path) -> None:
     if pages <= SMALL_PAGES:
         fault = fault_of(desk.db, thorough=False)
         if fault is not None:
-            raise Unwell(f"{path} is damaged ({fault}). Nothing was changed; restore a backup.")
+            raise Unwell(f"{path} is damaged ({fault}). {_REMEDY}")
     if path.stat().st_size % page_size:
-        raise Unwell(f"{path} is cut off. Nothing was changed; restore a backup.")
+        raise Unwell(f"{path} is cut off. {_REMEDY}")
 
 
 def _introduce(desk: Desk) -> None:
@@ -125,5 +131,5 @@ def _set_aside_damaged(desk: Desk, loads: tuple[Loads, Loads], seqs: Seqs) -> No
 def _value(desk: Desk, name: str) -> Any:
     rows = desk.run(_VALUE, (name,))
     if not rows:
-        raise Unwell(f"The store does not say its {name}: it is damaged. Restore a backup.")
+        raise Unwell(f"{desk.db.filename} is damaged (it does not say its {name}). {_REMEDY}")
     return rows[0][0]
