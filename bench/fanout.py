@@ -7,8 +7,8 @@ import json
 import time
 
 from bench.figures import Bench, Figure, Measured
-from bench.load import Audience, median
-from bench.peers.angelia import EVENT_END, Angelia
+from bench.load import median
+from bench.peers.angelia import Angelia
 from bench.peers.peer import TEXT, BadAnswer, http_request
 from bench.process import connect
 
@@ -27,16 +27,14 @@ def measure(bench: Bench) -> list[Measured]:
     """The figure."""
     hub = Angelia(bench.place("angelia"))
     try:
-        audience = Audience([hub.stream(f"agent{number}") for number in range(STREAMS)], EVENT_END)
-        audience.drain(1.0)
+        audience = hub.audience(0, STREAMS)
         body = json.dumps({"from": "hermes", "to": "*", "text": TEXT}).encode()
         broadcast = http_request("POST", "/v1/messages", hub.port, body)
         rates, cost, wanted = [], [], STREAMS * BROADCASTS
         for number in bench.rounds(6):
             with connect(hub.port) as connection:
                 used, started = hub.process.cpu_seconds(), time.perf_counter()
-                connection.sendall(broadcast * BROADCASTS)
-                got = audience.count(wanted, PATIENCE_SECONDS)
+                got = audience.hear(connection, broadcast * BROADCASTS, wanted, PATIENCE_SECONDS)
                 seconds = time.perf_counter() - started
                 audience.drain()
             if got != wanted:

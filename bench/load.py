@@ -189,6 +189,9 @@ class Audience:
             stream.setblocking(False)
             self._poll.register(number, select.POLLIN)
 
+    def __len__(self) -> int:
+        return len(self._streams)
+
     def count(self, wanted: int, seconds: float) -> int:
         """Read until so many events have come, at most so long; how many came."""
         seen = 0
@@ -201,6 +204,18 @@ class Audience:
                     raise BadAnswer("a stream ended")
                 seen += data.count(mark)
         return seen
+
+    def hear(self, sender: socket.socket, requests: bytes, wanted: int, seconds: float) -> int:
+        """Send, and count what arrives; the answers are read as they come, so that nobody waits for that."""
+        sender.setblocking(False)
+        self._streams[sender.fileno()] = sender
+        self._poll.register(sender.fileno(), select.POLLIN)
+        sender.sendall(requests)
+        try:
+            return self.count(wanted, seconds)
+        finally:
+            self._poll.unregister(sender.fileno())
+            del self._streams[sender.fileno()]
 
     def drain(self, seconds: float = 0.3) -> None:
         """Read until nothing has come for so long."""

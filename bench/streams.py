@@ -4,12 +4,10 @@ import resource
 import time
 
 from bench.figures import Bench, Figure, Measured
-from bench.load import Audience
-from bench.peers.angelia import EVENT_END, Angelia
+from bench.peers.angelia import Angelia
 from bench.process import has_proc
 
 MANY, SOME = 10_000, 1_000
-SETTLE_SECONDS = 2.0
 MEMORY = Figure(
     "memory", "memory of one of 10,000 idle streams", 20, 12, "KB",
     "The objects of uvicorn, uvloop and asyncio for a connection, its request and its task; the kernel's own part of "
@@ -35,10 +33,10 @@ def _memory(bench: Bench) -> Measured:
     count = MANY // 5 if bench.quick else MANY
     hub = Angelia(bench.place("angelia"))
     try:
-        audience = _open(hub, 100)  # what is made once does not count
+        audience = hub.audience(0, 100)  # what is made once does not count
         before = hub.process.rss_bytes()
         bench.tell(f"{before / 1e6:.0f} MB with 100 streams; opening {count:,} more")
-        more = _open(hub, count, first=100)
+        more = hub.audience(100, count)
         after = hub.process.rss_bytes()
         audience.close()
         more.close()
@@ -52,7 +50,7 @@ def _idle(bench: Bench) -> Measured:
     hub = Angelia(bench.place("angelia"))
     seconds = 10.0 if bench.quick else 30.0
     try:
-        audience = _open(hub, SOME)
+        audience = hub.audience(0, SOME)
         bench.tell(f"watching for {seconds:.0f} s")
         used, started = hub.process.cpu_seconds(), time.perf_counter()
         audience.count(1, seconds)  # reads the keep-alives away
@@ -61,13 +59,6 @@ def _idle(bench: Bench) -> Measured:
     finally:
         hub.stop()
     return Measured(IDLE, share, f"over {seconds:.0f} s")
-
-
-def _open(hub: Angelia, count: int, first: int = 0) -> Audience:
-    """Open streams of as many agents, and read what they begin with."""
-    audience = Audience([hub.stream(f"agent{number}") for number in range(first, first + count)], EVENT_END)
-    audience.drain(SETTLE_SECONDS)
-    return audience
 
 
 def _allow_files(wanted: int) -> None:

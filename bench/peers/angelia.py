@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.load import Audience
 from bench.peers.peer import TEXT, BadAnswer, Peer, http_request, http_whole, read_until
 from bench.process import NotReady, Process, connect, free_port
 
@@ -144,6 +145,17 @@ class Angelia(Peer):
         connection = connect(self.port)
         connection.sendall(http_request("GET", f"/subscribe?agent={name}", self.port))
         return connection
+
+    def audience(self, first: int, count: int) -> Audience:
+        """The streams of so many agents, once all of them are open and quiet."""
+        audience = Audience([self.stream(f"agent{number}") for number in range(first, first + count)], EVENT_END)
+        ends = time.monotonic() + READY_SECONDS
+        while self.call("GET", "/status")[1]["streams"] < first + count:
+            if time.monotonic() > ends:
+                raise NotReady(f"{count} streams were not open after {READY_SECONDS} s")
+            audience.drain(0.5)
+        audience.drain(1.0)
+        return audience
 
     def arrived(self, data: bytes) -> bool:
         return EVENT_END in data

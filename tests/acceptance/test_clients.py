@@ -394,23 +394,25 @@ def test_claims_outlive_a_hub_that_is_killed_and_each_is_worked_on_once(driver: 
 # ---------------------------------------------------------------------------------------------------------- cold starts
 
 
-def cpu_seconds(code: str, tries: int = 9) -> float:
-    """The least that a Python needed for it."""
-    least = float("inf")
-    for _ in range(tries):
-        pid = os.posix_spawn(
-            sys.executable, [sys.executable, "-c", code], environment(Path("/tmp"), PYTHONPATH=str(ROOT / "src"))
-        )
-        _, status, used = os.wait4(pid, 0)
-        assert status == 0
-        least = min(least, used.ru_utime + used.ru_stime)
-    return least
+def cpu_seconds(code: str) -> float:
+    """What a Python needed for it."""
+    pid = os.posix_spawn(
+        sys.executable, [sys.executable, "-c", code], environment(Path("/tmp"), PYTHONPATH=str(ROOT / "src"))
+    )
+    _, status, used = os.wait4(pid, 0)
+    assert status == 0
+    return used.ru_utime + used.ru_stime
 
 
 def test_a_send_starts_nearly_as_fast_as_http_does() -> None:
-    send = "import angelia.cli.main, angelia.cli.send"
-    cpu_seconds(send, 1)  # so that what is compiled is compiled
-    assert cpu_seconds(send) <= COLD_START * cpu_seconds("import http.client")
+    """The least of both counts: whatever else this machine does can only add to it."""
+    send, http = "import angelia.cli.main, angelia.cli.send", "import http.client"
+    cpu_seconds(send)  # so that what is compiled is compiled
+    sends, https = [cpu_seconds(send)], [cpu_seconds(http)]
+    while len(sends) < 60 and (len(sends) < 5 or min(sends) > COLD_START * min(https)):
+        sends.append(cpu_seconds(send))
+        https.append(cpu_seconds(http))
+    assert min(sends) <= COLD_START * min(https), (min(sends), min(https))
 
 
 @pytest.mark.parametrize("module", ["asyncio", "typing", "angelia.client.outbox", "angelia.client.core.following"])

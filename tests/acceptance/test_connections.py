@@ -303,7 +303,7 @@ async def test_what_is_wrong_is_told_behind_the_answers_that_are_due(tmp_path: P
     "sent", [b"POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhel", b"POST /1 HTTP/1.1\r\nHost: "]
 )
 async def test_a_request_cut_short_by_a_half_close_is_told_so(tmp_path: Path, sent: bytes) -> None:
-    async with serving(tmp_path) as (seen, server, port):
+    async with serving(tmp_path) as (_, server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         await asyncio.sleep(0.05)

@@ -128,9 +128,7 @@ def test_the_seeds_test_flow(seed: Hub) -> None:
         sent = curl(seed, SEND)
         message = stream.data()
         took = time.monotonic() - begun
-        eventually(
-            lambda: seed.state(sent["id"]) == "delivered"
-        )  # written, and still open at the next commit
+        eventually(lambda: seed.state(sent["id"]) == "delivered")  # written, and still open at the next commit
     assert sent["to"].count("openclaw") == 1
     assert (message["text"], message["_meta"]["from"], message["_meta"]["id"]) == ("ciao", "hermes", sent["id"])
     assert took < 1 * MARGIN  # at once: most of it is the start of curl

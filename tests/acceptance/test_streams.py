@@ -163,7 +163,6 @@ def test_an_id_that_cannot_be_resumed_from_is_told_and_then_everything_comes(
         assert texts(stream.messages(2)) == ["0", "1"]
 
 
-@pytest.mark.xfail(reason="the store's replay_floor takes the lowest seq that is left for the lowest that ever was")
 def test_an_id_is_not_forgotten_because_its_message_was_handed_over_again(running: Hub, agent: str) -> None:
     """It took a new seq; nothing after the old one is missing, so there is nothing to reset for."""
     running.send(agent, "work", "sender")

@@ -208,7 +208,7 @@ async def _look(scene: Scene) -> None:
     wanted += scene.dice.sample(list(accepted), min(len(accepted), 300))
     talk = scene.talk
     for id_ in wanted:
-        said = await talk.call("GET", f"/v1/messages/{id_}?from={accepted[id_][0]}")
+        said = await talk.call("GET", f"/v1/messages/{id_}")
         if said.status == 404:
             history.add(Receipt(at=now(), id=id_, mailbox=accepted[id_][1], state=None))
             continue

@@ -39,6 +39,20 @@ async def test_it_may_begin_with_what_happened_last(hub: SmallHub, last: int, fo
         assert await heard(hub, reader) == (0, found)
 
 
+async def test_it_may_hear_only_what_one_agent_has_a_part_in(hub: SmallHub) -> None:
+    for text in ("1", "2", "3"):
+        await hub.send("bob", "ann", text)
+        await hub.send("cat", "ann", text)
+    with watcher(hub.bus, 2, None, "bob") as reader:
+        assert await heard(hub, reader) == (0, ["2", "3"])
+        await hub.send("cat", "ann", "4")
+        assert await heard(hub, reader) == (0, [])
+        await hub.send("ann", "bob", "5")
+        assert await heard(hub, reader) == (0, ["5"])
+    with watcher(hub.bus, 9, None, "nobody") as reader:
+        assert await heard(hub, reader) == (0, [])
+
+
 async def test_it_goes_on_behind_an_id(hub: SmallHub) -> None:
     note(hub, 5)
     with watcher(hub.bus, 99, f"{hub.bus.events.run}-3") as reader:

@@ -6,7 +6,7 @@ events it missed; one whose connection ends is let go at once.
 
 from angelia.bus.caller import may
 from angelia.bus.core import Bus
-from angelia.bus.events import LETTERS, Happening, concerns
+from angelia.bus.events import LETTERS, Happening
 from angelia.bus.watch import Watcher, news, watcher
 from angelia.doors.http.call import Call
 from angelia.doors.http.hub import Hub
@@ -24,20 +24,19 @@ async def events(call: Call, bus: Bus, hub: Hub) -> None:
     if last_id is None:
         last_id = call.query("last_event_id")
     agent = call.query("agent")
-    with watcher(bus, call.number("last", int, 0), last_id) as reader:
+    with watcher(bus, call.number("last", int, 0), last_id, agent.lower() if agent else None) as reader:
         await call.begin(HEADERS)
-        await call.while_there(_follow(call, bus, hub, reader, agent.lower() if agent else None))
+        await call.while_there(_follow(call, bus, hub, reader))
 
 
-async def _follow(call: Call, bus: Bus, hub: Hub, reader: Watcher, mailbox: str | None) -> None:
+async def _follow(call: Call, bus: Bus, hub: Hub, reader: Watcher) -> None:
     await call.write(sse.connected(bus.limits.retry_milliseconds))
     if reader.reset is not None:
         await call.write(sse.event(encode({"why": reader.reset}), event="reset"))
     while not bus.stopping:
         missed, found = await news(bus, reader, hub.keepalive_seconds)
         frames = [sse.event(encode({"missed": missed}), event="lagged")] if missed else []
-        wanted = [event for event in found if mailbox is None or concerns(event, mailbox)]
-        frames += [_frame(bus, event) for event in wanted]
+        frames += [_frame(bus, event) for event in found]
         await call.write(b"".join(frames) or sse.KEEPALIVE)
     retry = bus.limits.retry_milliseconds
     bye = sse.event(encode({"reason": "the hub is stopping", "retry_ms": retry}), event="bye")

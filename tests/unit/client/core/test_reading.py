@@ -172,3 +172,15 @@ def test_only_the_newest_are_remembered() -> None:
     for number in (1, 2, 3, 1, 4):
         finished.add(an_id(number))
     assert [number for number in range(6) if an_id(number) in finished] == [1, 3, 4]
+
+
+# ---- watching a hub
+
+
+def test_events_are_handed_out_as_they_are_and_resumed_behind_the_last() -> None:
+    happened = b'id: ab-1\nevent: accepted\ndata: {"id":"x"}\n\nevent: lagged\ndata: {"missed":4}\n\n'
+    one, script = reader(STREAM, happened, b"", STREAM, OVER)
+    items = list(script.items(one.events(agent="a b", last=5).run()))
+    assert [(item.kind, item.data) for item in items[:2]] == [("accepted", {"id": "x"}), ("lagged", {"missed": 4})]
+    assert [step.path for step in script.opens] == ["/v1/events?agent=a+b&last=5"] * 2
+    assert script.opens[1].headers["Last-Event-ID"] == "ab-1"
