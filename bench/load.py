@@ -85,7 +85,7 @@ class Crowd:
 
     def run(self, seconds: float) -> Rate:
         """Count the answers of so many seconds; what is still under way then is waited for."""
-        return self._run_fresh(seconds) if self._peer.fresh else self._run(seconds, 1 << 62)
+        return self._run(seconds, 1 << 62)
 
     def run_count(self, most: int) -> Rate:
         """Send so many and wait for all of them."""
@@ -122,9 +122,10 @@ class Crowd:
                     under_way -= 1
         return Rate(count, now - started, (time.process_time() - own) / (now - started))
 
-    def _run_fresh(self, seconds: float) -> Rate:
+    def run_fresh(self, seconds: float, connections: int) -> Rate:
         """The same where every request takes a new connection; what is under way at the end is dropped."""
-        request = next(iter(self._pairs.values()))[1]
+        first, request = self._peer.sender(0)
+        first.close()
         poll = select.poll()
         under_way: dict[int, tuple[socket.socket, bytes]] = {}
 
@@ -152,7 +153,7 @@ class Crowd:
         own, started = time.process_time(), time.perf_counter()
         ends = started + seconds
         count, now = 0, started
-        for _ in self._pairs:
+        for _ in range(connections):
             begin()
         while now < ends:
             ready = poll.poll((ends - now) * 1000)

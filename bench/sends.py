@@ -55,8 +55,9 @@ def measure(bench: Bench) -> list[Measured]:
 
 def once(peer: Peer, seconds: float) -> Rate:
     """One round, on fresh connections."""
-    crowd = Crowd(peer, [peer.sender(number) for number in range(CONNECTIONS)])
+    kept = [] if peer.fresh else [peer.sender(number) for number in range(CONNECTIONS)]
+    crowd = Crowd(peer, kept)
     try:
-        return crowd.run(seconds)
+        return crowd.run_fresh(seconds, CONNECTIONS) if peer.fresh else crowd.run(seconds)
     finally:
         crowd.close()

@@ -368,6 +368,25 @@ def test_down_says_so_when_the_hub_does_not_end() -> None:
         found.process = None
 
 
+@pytest.mark.parametrize("detach", [True, False])
+def test_replace_says_how_to_end_a_hub_that_hangs(detach: bool) -> None:
+    with hub() as found:
+        found.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
+        refused = found.run("up", "--replace", *(["--detach"] if detach else []), seconds=60)
+        assert refused.returncode == 3
+        assert f"kill -9 {found.pid}" in refused.stderr
+        assert "--replace" not in refused.stderr
+
+
+@pytest.mark.parametrize("words", [("status",), ("inbox",), ("agents",), ("join", "scout")], ids=lambda each: each[0])
+def test_a_look_at_a_hub_that_hangs_is_soon_over(words: tuple[str, ...]) -> None:
+    with hub() as found:
+        found.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
+        begun = time.monotonic()
+        assert found.run(*words, seconds=60).returncode == 5
+        assert time.monotonic() - begun < 5 * MARGIN
+
+
 def test_the_vanished_terminal_does_not_end_the_hub() -> None:
     with folder_of_a_hub() as found:
         pid, terminal = os.forkpty()
@@ -471,7 +490,7 @@ def test_after_a_failed_commit_it_replaces_itself_and_keeps_pid_lock_and_mail() 
         assert not free.is_set()
         assert found.get("/health").json["pid"] == found.pid
         assert json.loads((found.folder / "hub.json").read_text())["since"] == since
-        assert found.get(f"/v1/messages/{stored}?from=hermes").json["deliveries"][0]["state"] == "queued"
+        assert found.get(f"/v1/messages/{stored}").json["deliveries"][0]["state"] == "queued"
         say(found, "after")
         assert found.run("up").returncode == 3
         assert {"before", "after"} <= set(heard(found))

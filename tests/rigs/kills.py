@@ -26,6 +26,8 @@ from tests.rigs.senders import make_senders
 from tests.rigs.talk import Broken
 
 LOOK_SECONDS = 0.2
+# A lease that its holder, killed or forgetful, leaves to run out must not outlast the drain.
+ENVIRONMENT = {"ANGELIA_LIMITS_LEASE_SECONDS": "4"}
 # How often the hub is killed before it is ready.
 EARLY = 0.15
 # After the last kill, so that those who leave before the end have something that they leave.
@@ -64,7 +66,7 @@ class Result:
 
 def run(plan: Plan) -> Result:
     """The whole of it."""
-    with Hub(source=plan.source) as hub:
+    with Hub(source=plan.source, env=ENVIRONMENT) as hub:
         scene = asyncio.run(_play(hub, plan))
         code, _ = hub.stop()
         if code:

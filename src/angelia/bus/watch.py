@@ -59,11 +59,15 @@ def _begin(bus: Bus, reader: Watcher, last: int, last_event_id: str | None) -> W
 
 
 async def news(bus: Bus, reader: Watcher, seconds: float) -> tuple[int, list[Happening]]:
-    """How many events the reader missed, and what happened since its place; empty after ``seconds`` of nothing."""
+    """How many events the reader missed, and what happened for it since; empty after ``seconds`` of nothing."""
+    ends = bus.clock.monotonic() + seconds
     with bus.events.watch() as watch:
-        ticket = watch.ticket()
-        if bus.events.place == reader.place and not bus.stopping:
-            await bus.clock.wait(watch.changed(ticket), seconds)
-        missed, found = bus.events.after(reader.place)
-        reader.place = bus.events.place
-        return missed, [event for event in found if reader.wants(event)]
+        while True:
+            ticket = watch.ticket()
+            missed, found = bus.events.after(reader.place)
+            reader.place = bus.events.place
+            wanted = [event for event in found if reader.wants(event)]
+            left = ends - bus.clock.monotonic()
+            if missed or wanted or left <= 0 or bus.stopping:
+                return missed, wanted
+            await bus.clock.wait(watch.changed(ticket), left)

@@ -24,7 +24,9 @@ def run(argv: list[str], settings: Settings) -> int:
         "angelia ask hermes 'which port does staging use?'\n"
         "angelia ask --as scout reviewer --file patch.diff --wait 15m > review.md",
     )
-    made.add_argument("to", metavar="TO", help="an agent, or agent@connection")
+    made.add_argument(
+        "to", metavar="TO", help="an agent, or agent@connection; * asks everyone, and the first answer counts"
+    )
     texts.add_arguments(made)
     made.add_argument("--wait", metavar="TIME", type=parse.seconds, default=WAIT_SECONDS,
                       help="how long to wait for the answer, such as 90, 15m, 2h (10m)")  # fmt: skip

@@ -49,7 +49,7 @@ def start(settings: Settings) -> str:
     """The command that starts a hub on the data folder."""
     if "data_dir" not in settings.origins:
         return "angelia up"
-    from shlex import quote
+    from shlex import quote  # noqa: PLC0415 - only for this sentence
 
     return f"angelia up --data-dir {quote(settings.data_dir)}"
 
@@ -162,7 +162,7 @@ def _is_here(address: Address) -> bool:
     """Whether an address leads to this machine, where anybody may listen."""
     if address.path:
         return True
-    from ipaddress import ip_address
+    from ipaddress import ip_address  # noqa: PLC0415 - only for a hub that was named
 
     try:
         found = sockets.getaddrinfo(address.host, address.port, type=sockets.SOCK_STREAM)

@@ -142,4 +142,3 @@ def _agents(status: dict[str, Any], room: int) -> list[str]:
         waiting = sum(1 for name in left if queues.get(name))
         lines.append(f"… and {len(left)} more, {waiting} of them with mail: angelia agents")
     return lines
-

@@ -22,14 +22,14 @@ class ArchivedStore(MemoryStore):
     def __init__(self, answer: Copy | Exception) -> None:
         super().__init__()
         self.asked: list[tuple[str | None, int]] = []
-        self._answer = answer
+        self._outcome = answer
 
     async def back_up(self, file: str | None, now: int) -> Copy:
         self.asked.append((file, now))
         await asyncio.sleep(0)
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
 
 
 async def opened(answer: Copy | Exception = COPY) -> tuple[SmallHub, ArchivedStore]:

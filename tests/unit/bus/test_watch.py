@@ -95,6 +95,18 @@ async def test_it_wakes_for_what_happens_and_after_its_patience(hub: SmallHub) -
         assert waiting.result() == (0, [])
 
 
+async def test_what_is_not_for_it_does_not_wake_it(hub: SmallHub) -> None:
+    with watcher(hub.bus, 0, None, "cat") as reader:
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(heard(hub, reader, 15))
+            await settle()
+            await hub.send("bob", "ann")
+            await hub.clock.advance(14)
+            assert not waiting.done()
+            await hub.clock.advance(1)
+        assert waiting.result() == (0, [])
+
+
 async def test_it_wakes_when_the_hub_stops(hub: SmallHub) -> None:
     with watcher(hub.bus, 0, None) as reader:
         async with asyncio.TaskGroup() as tasks:

@@ -103,6 +103,50 @@ def test_errors_in_json(run: Run, hub: FakeHub) -> None:
     assert json.loads(err)["error"]["code"] == "not_found"
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "word"),
+    [
+        (["send", "--ttl", "abc"], 2, "wrong_usage"),
+        (["inbox", "--limit", "x"], 2, "wrong_usage"),
+        (["message", "zz"], 2, "wrong_usage"),
+        (["frobnicate"], 2, "wrong_usage"),
+        (["up", "--port", "x"], 78, "wrong_settings"),
+        (["down"], 4, "no_hub"),
+        (["send", "hermes", "hi"], 4, "no_hub"),
+    ],
+)
+def test_every_error_in_json_is_one_object(run: Run, words: list[str], code: int, word: str) -> None:
+    found, out, err = run("--json", *words)
+    assert (found, out) == (code, "")
+    told = json.loads(err)["error"]
+    assert told["code"] == word
+    assert told["detail"]
+
+
+def test_help_with_json_before_it(run: Run) -> None:
+    for words in (["--json", "--help"], ["--json", "help"], ["--json", "help", "send"]):
+        code, out, err = run(*words)
+        assert (code, err) == (0, "")
+        assert "usage: angelia" in out
+
+
+def test_an_option_that_there_is_not(run: Run) -> None:
+    code, _, err = run("--bogus", "status")
+    assert code == 2
+    assert "no option '--bogus'" in err
+
+
+def test_a_limit_that_there_is_not_is_told_before_a_port_is_looked_at(
+    run: Run, far: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANGELIA_PORT", far.url.rpartition(":")[2])  # taken
+    monkeypatch.setenv("ANGELIA_LIMITS_BOGUS", "1")
+    code, _, err = run("up")
+    assert code == 78
+    assert "ANGELIA_LIMITS_BOGUS" in err
+    assert not far.requests
+
+
 def test_an_answer_nobody_reads_to_the_end_is_no_error(far: FakeHub) -> None:
     agents = [{"handle": f"a{number}", "title": "x" * 100} for number in range(5000)]
     far.on("GET /v1/agents", answer({"agents": agents}))

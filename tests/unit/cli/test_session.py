@@ -124,8 +124,84 @@ def test_the_socket_is_where_the_hub_says(run: Run, data_dir: Path) -> None:
 
 def test_the_hub_of_the_usual_port_is_an_agents(run: Run, far: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANGELIA_PORT", far.url.rpartition(":")[2])
+    monkeypatch.delenv("ANGELIA_DATA_DIR")
     far.on(ROUTE, SENT)
     assert run("send", "--as", "scout", "hermes", "hi")[0] == 0
+
+
+LINES = (
+    ["send", "--as", "scout", "hermes", "secret"], ["ask", "--as", "scout", "hermes", "secret"],
+    ["reply", "--as", "scout", "0" * 32, "secret"], ["inbox", "--as", "scout"], ["agents", "--as", "scout"],
+    ["status", "--as", "scout"], ["message", "--as", "scout", "0" * 32], ["join", "scout"], ["dead"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", LINES, ids=lambda words: words[0])
+def test_nothing_goes_to_whoever_has_the_usual_port_when_a_folder_was_named(
+    run: Run, far: FakeHub, data_dir: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("ANGELIA_PORT", far.url.rpartition(":")[2])
+    tokens.save(str(data_dir), "scout", "of-scout")
+    for line in (words, ["--data-dir", str(data_dir), *words]):
+        code, out, err = run(*line)
+        assert (code, out) == (4, "")
+        assert f"no hub runs on {data_dir}; start one with: angelia up --data-dir {data_dir}" in err
+    assert not far.requests
+
+
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_no_token_goes_to_whoever_has_the_usual_port(
+    run: Run, far: FakeHub, data_dir: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
+) -> None:
+    monkeypatch.setenv("ANGELIA_PORT", far.url.rpartition(":")[2])
+    monkeypatch.delenv("ANGELIA_DATA_DIR")
+    monkeypatch.setenv("XDG_DATA_HOME", str(data_dir))
+    if by_variable:
+        monkeypatch.setenv("ANGELIA_TOKEN", "of-scout")
+    else:
+        tokens.save(str(data_dir / "angelia"), "scout", "of-scout")
+    code, _, err = run("send", "--as", "scout", "hermes", "secret")
+    assert code == 4
+    assert "angelia up" in err
+    assert not far.requests
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_hub_of_this_machine_gets_no_token_of_a_folder_that_is_not_its_own(
+    run: Run, far: FakeHub, data_dir: Path, host: str
+) -> None:
+    tokens.save(str(data_dir), "scout", "of-scout")
+    far.on("GET /health", health("bb"))  # type: ignore[arg-type]
+    url = far.url.replace("127.0.0.1", host)
+    line = ["send", "--as", "scout", "--hub", url, "hermes", "secret"]
+    assert run(*line)[0] == 4
+    with FakeHub(data_dir / "hub.sock"):
+        note(data_dir, instance="aa", socket=str(data_dir / "hub.sock"))
+        code, _, err = run(*line)
+        assert code == 1
+        assert "ANGELIA_TOKEN" in err
+    assert {request.route for request in far.requests} == {"GET /health"}
+    assert not any("authorization" in request.headers for request in far.requests)
+
+
+def test_a_token_goes_by_the_socket_of_its_hub_though_a_url_names_it(
+    run: Run, far: FakeHub, hub: FakeHub, data_dir: Path
+) -> None:
+    tokens.save(str(data_dir), "scout", "of-scout")
+    note(data_dir, instance="aa", socket=str(data_dir / "hub.sock"))
+    far.on("GET /health", health("aa"))  # type: ignore[arg-type]
+    hub.on(ROUTE, SENT)
+    assert run("send", "--as", "scout", "--hub", far.url, "hermes", "hi")[0] == 0
+    assert hub.asked(ROUTE)[0].headers["authorization"] == "Bearer of-scout"
+    assert [request.route for request in far.requests] == ["GET /health"]
+    assert "authorization" not in far.requests[0].headers
+
+
+def test_a_token_that_was_set_goes_where_it_was_said(run: Run, far: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANGELIA_TOKEN", "of-scout")
+    far.on(ROUTE, SENT)
+    assert run("send", "--as", "scout", "--hub", far.url, "hermes", "hi")[0] == 0
+    assert far.requests[0].headers["authorization"] == "Bearer of-scout"
 
 
 def test_a_note_that_is_no_json_is_none(run: Run, hub: FakeHub, data_dir: Path) -> None:
@@ -144,7 +220,7 @@ def test_a_hub_that_is_dead_and_left_its_socket(run: Run, data_dir: Path) -> Non
         pass
     code, _, err = run("send", "hermes", "hi")
     assert code == 4
-    assert "hub.sock" in err
+    assert f"no hub runs on {data_dir}" in err
 
 
 def test_a_refusal_is_passed_on(run: Run, hub: FakeHub) -> None:

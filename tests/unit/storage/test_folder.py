@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from angelia.storage.folder import UnfitFolder, file_system, prepare, private, secret
+from angelia.storage.folder import UnfitFolder, file_system, is_read_only, prepare, private, secret
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -86,3 +86,13 @@ def test_a_secret_is_made_once_and_is_private(tmp_path: Path) -> None:
     with pytest.raises(UnfitFolder, match="no secret"):
         secret(str(path))
     assert os.listdir(tmp_path) == ["admin.token"]
+
+
+def test_a_file_system_that_is_mounted_read_only_is_known_as_such(tmp_path: Path) -> None:
+    assert not is_read_only(str(tmp_path))
+    mounts = Path("/proc/mounts").read_text() if Path("/proc/mounts").exists() else ""
+    fixed = [fields[1] for fields in map(str.split, mounts.splitlines()) if "ro" in fields[3].split(",")]
+    fixed = [point for point in fixed if os.path.isdir(point) and os.access(point, os.X_OK)]
+    if not fixed:
+        pytest.skip("nothing here is mounted read-only")
+    assert is_read_only(fixed[0])

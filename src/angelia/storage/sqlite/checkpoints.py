@@ -58,7 +58,9 @@ class Checkpoints:
         self.fold()
         if not self._folded and not self._warned:
             self._warned = True
-            _log.warning("another program reads the store and keeps its log (%d MB) from being reset", self.used >> 20)
+            _log.warning(
+                "a copy in the making, or another program, keeps the log (%d MB) from being reset", self.used >> 20
+            )
 
     def fold(self) -> None:
         """Bring the log into the main file; the next commit starts it over, unless a reader still looks at it."""
