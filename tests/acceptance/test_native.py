@@ -430,11 +430,11 @@ def test_a_late_ack_is_good_while_nobody_has_claimed_since(running: Hub, name: s
 
 def test_a_renewed_lease_holds(running: Hub, name: str) -> None:
     sent = running.send(name, "work", "sender")
-    [taken] = running.claim(name, lease_seconds=1)
+    [taken] = running.claim(name, lease_seconds=3)  # ten times the pause between renewals
     deadlines = [taken["lease"]["deadline"]]
-    ends = time.monotonic() + 3
+    ends = time.monotonic() + 7
     while time.monotonic() < ends:
-        answer = running.lease(taken["lease"]["token"], "renew", lease_seconds=1).json
+        answer = running.lease(taken["lease"]["token"], "renew", lease_seconds=3).json
         assert answer["state"] == "leased"
         deadlines.append(answer["deadline"])
         assert running.claim(name, wait_seconds=0.3) == []
