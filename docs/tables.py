@@ -71,7 +71,8 @@ def codes() -> str:
 
 
 def _kinds(kind: type[errors.AngeliaError]) -> list[type[errors.AngeliaError]]:
-    return [kind, *(deeper for child in kind.__subclasses__() for deeper in _kinds(child))]
+    own = [child for child in kind.__subclasses__() if child.__module__ == kind.__module__]
+    return [kind, *(deeper for child in own for deeper in _kinds(child))]
 
 
 def reasons() -> str:
