@@ -109,7 +109,11 @@ class Hub:
     _kept: http.client.HTTPConnection | None = None
 
     def __enter__(self) -> "Hub":
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
