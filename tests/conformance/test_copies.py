@@ -24,7 +24,7 @@ from angelia.storage.sqlite.migrate import known
 from angelia.storage.sqlite.restoring import UNKNOWN_SEQS, Restored, restore
 from angelia.storage.sqlite.store import SqliteStore
 from tests.conformance.conftest import ROOMY
-from tests.conformance.mail import HOUR, NOW, PLENTY, envelope, put, settle
+from tests.conformance.mail import HOUR, NOW, PLENTY, envelope, lease, put, settle
 
 CLAUDE = Scope("claude")
 QUICK = Pace(gentle=False)
@@ -258,6 +258,20 @@ async def _outcome(store: SqliteStore) -> Copy | Stopping:
         return stopping
 
 
+async def test_a_store_whose_index_is_torn_gives_no_copy(store: SqliteStore, path: Path) -> None:
+    """Of the indexes of mail: with one that lacks a row, mail would be passed over."""
+    await store.close()
+    db = apsw.Connection(str(path))
+    ((page,),) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'delivery_sweep'").fetchall()
+    db.close()
+    content = bytearray(content_of(path))
+    content[(int(str(page)) - 1) * 4096 + 3 : (int(str(page)) - 1) * 4096 + 5] = b"\0\0"  # it says that it is empty
+    write_to(path, bytes(content))
+    with pytest.raises(Damaged, match="is damaged"):
+        back_up(path, None, NOW, QUICK)
+    assert names(path.parent / "backups") == []
+
+
 async def test_a_damaged_search_index_does_not_cost_the_copy(store: SqliteStore, path: Path) -> None:
     await store.search(Sight(), Query(read_phrases("text")), None, 9, PLENTY)
     db = apsw.Connection(str(path))
@@ -373,6 +387,36 @@ async def test_a_store_that_cannot_be_read_is_replaced_and_kept_with_its_log(
     await again.close()
 
 
+async def test_a_sound_log_of_a_store_that_is_not_is_kept_and_not_read_into_the_new(
+    store: SqliteStore, path: Path, tmp_path: Path
+) -> None:
+    copy = Path((await store.back_up(str(tmp_path / "copy.db"), NOW)).file)
+    killed = tmp_path / "killed" / "angelia.db"
+    killed.parent.mkdir()
+    fold(path)
+    row = await store.read(lambda view: view.delivery(3))
+    assert row is not None
+    await lease(store, row)  # a change that needs no new page, so that the log says nothing of the file as a whole
+    shutil.copyfile(f"{path}-wal", f"{killed}-wal")
+    write_to(killed, b"\xff" * len(content_of(path)))
+    log = content_of(Path(f"{killed}-wal"))
+    done = restore(copy, killed, NOW)
+    assert done.kept is not None
+    assert content_of(Path(f"{done.kept}-wal")) == log
+    assert names(killed.parent) == ["angelia.db", Path(done.kept).name, Path(done.kept).name + "-wal"]
+    new = await open_store(killed)
+    assert await new.read(lambda view: view.delivery(3)) == row
+    await new.close()
+
+
+def fold(path: Path) -> None:
+    """Bring all of the log into the store, from outside."""
+    db = apsw.Connection(str(path))
+    db.set_busy_timeout(9000)
+    assert db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0] == 0
+    db.close()
+
+
 async def test_into_an_empty_folder(store: SqliteStore, path: Path, tmp_path: Path) -> None:
     copy = await closed(store, path)
     there = tmp_path / "other" / "angelia.db"
@@ -415,6 +459,21 @@ async def test_a_message_that_is_not_what_was_written_is_not_put_back(store: Sql
     db.execute("UPDATE message SET text = 'another' WHERE number = 7")
     db.close()
     await refused(copy, path, "not what was written")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["UPDATE delivery SET attempt = 9 WHERE key = 3", "DELETE FROM agent", "DELETE FROM delivery WHERE key = 5",
+     "INSERT INTO contact VALUES ('a', 'b', 1)", "INSERT INTO removed VALUES ('claude', 7)"],
+)  # fmt: skip
+async def test_rows_that_are_not_those_that_were_copied_are_not_put_back(
+    store: SqliteStore, path: Path, sql: str
+) -> None:
+    copy = await closed(store, path)
+    db = apsw.Connection(str(copy))
+    db.execute(sql)
+    db.close()
+    await refused(copy, path, "not those that were copied")
 
 
 async def test_a_copy_of_another_hub_is_not_put_back(store: SqliteStore, path: Path, tmp_path: Path) -> None:

@@ -246,7 +246,8 @@ class Streamer(Reader):
                     if event.kind == "message":
                         self._last_id = event.id or self._last_id
                         await self._take(event.json, client)
-                        if self.dies(2 * KILLED):  # with more unread; mostly only the connection is lost
+                        # With more unread; mostly only the connection is lost. One that leaves lives out its time.
+                        if not self._leaves and self.dies(2 * KILLED):
                             killed = self.dies(0.05)
                             break
                     elif event.kind == "reset":
@@ -256,7 +257,7 @@ class Streamer(Reader):
         except (Broken, TimeoutError):
             pass
         reading.cut()
-        if killed or (self._leaves and self.scene.closing.is_set()):
+        if killed or self._leaves:
             self._last_id = ""
         if not self._last_id:  # else it resumes, and sees what had been on its way
             self.broke(client, self._hand, self._fresh_at)

@@ -19,7 +19,8 @@ from angelia.storage.sqlite.connect import BUSY_MS, as_model_error
 from angelia.storage.sqlite.looking import SEAL, Damaged, Pace, Sums, count, digest, look_through
 from angelia.storage.sqlite.queries import SQL
 
-STEP_PAGES = 256  # 1 MiB; then it rests as long as that took
+STEP_PAGES = 256  # 1 MiB; then it rests
+REST_SHARE = 0.3  # of the time that a step took: longer, and the log grows; shorter, and others feel it
 SYNC_STEPS = 16  # so much is on its way to the disk at most, ahead of the writer's own syncs
 ROOM_LEFT_BYTES = 64 * 1024 * 1024  # what a hub keeps back for itself, twice
 
@@ -71,20 +72,25 @@ def _open_beside(store: Path) -> apsw.Connection:
 
 
 def write_copy(source: apsw.Connection, part: Path, pace: Pace) -> Sums:
-    """One picture of ``source``, which is closed then, in a file that needs no log; what that picture counts."""
+    """One picture of ``source``, which is closed then, sealed, in a file that needs no log; what it counts."""
     try:
         descriptor = backups.begin(part)
+    except BaseException:
+        source.close(force=True)
+        raise
+    try:
         try:
             source.execute("BEGIN")
             sums = count(source)
             _see_to_room(part.parent, source.pragma("page_count") * source.pragma("page_size"))
             _pages(source, part, descriptor, pace)
-            os.fsync(descriptor)
-            return sums
         finally:
-            os.close(descriptor)
+            source.close(force=True)  # the sooner the better: until then the log only grows
+        _seal(part, pace)
+        os.fsync(descriptor)
+        return sums
     finally:
-        source.close(force=True)
+        os.close(descriptor)
 
 
 def _pages(source: apsw.Connection, part: Path, descriptor: int, pace: Pace) -> None:
@@ -100,10 +106,18 @@ def _pages(source: apsw.Connection, part: Path, descriptor: int, pace: Pace) -> 
                 if steps % SYNC_STEPS == 0:
                     os.fsync(descriptor)
                     _see_to_room(part.parent, copy.remaining * page)
-                pace.rest(perf_counter() - begun)
+                pace.rest((perf_counter() - begun) * REST_SHARE)
         target.execute("PRAGMA journal_mode = delete").fetchall()
+    finally:
+        target.close(force=True)
+
+
+def _seal(part: Path, pace: Pace) -> None:
+    target = pace.running = apsw.Connection(str(part), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
         target.execute(_PUT_VALUE, (SEAL, digest(target, part, pace)))
     finally:
+        pace.running = None
         target.close(force=True)
 
 

@@ -3,8 +3,8 @@
 What must stay true:
 
 - The writer's thread alone changes it, between two groups, in steps of about a millisecond: when nothing is queued,
-  when a search waits for it, or between small groups once a thousand messages are missing. A message costs nothing
-  when it is added.
+  when a search waits for it, or between small groups once some ten thousand messages are missing. A message costs
+  nothing when it is added.
 - A step is a transaction that also says how far the index has come: messages up to ``indexed`` are in it, but for those
   of ``search_again``. It costs no sync: what a power cut takes of it, it takes together with the mark.
 - An index that is damaged costs searches and never mail: it is made anew, once; after that there is none.
@@ -35,7 +35,7 @@ NAMED = 100  # recipients that the index knows one by one; a message to more is 
 QUIET_SECONDS = 0.02  # no unit for so long: the moment is used
 WORK_SECONDS = 0.005  # then it works for so long, and rests as long
 BUSY_SECONDS = 0.002  # between two groups, where a search waits
-BUSY_UNITS = 1_000  # so many units since it was last complete: it works between small groups too
+BUSY_CHANGES = 30_000  # of rows since it was complete, some 10,000 messages: it works between small groups too
 SMALL_GROUP = 16
 
 # Signs of scripts without spaces between words, and pictures: each is a word.
@@ -47,7 +47,6 @@ _TO_INDEX, _MAILBOXES, _INDEX, _UNINDEX = SQL["to_index"], SQL["mailboxes_of"], 
 _AGAIN, _DONE_AGAIN, _MESSAGE_TO_INDEX = SQL["search_again"], SQL["done_again"], SQL["message_to_index"]
 _MERGE, _EMPTY_INDEX, _EMPTY_AGAIN = SQL["merge_index"], SQL["empty_index"], SQL["empty_again"]
 _VALUE, _PUT_VALUE = SQL["value"], SQL["put_value"]
-_NO_BOUND = (1 << 63) - 1
 _json = msgspec.json.Decoder().decode
 _log = logging.getLogger(__name__)
 
@@ -77,12 +76,11 @@ class SearchIndex:
         self._desk, self._tell = desk, tell
         self._sync: int = desk.db.pragma("synchronous")
         self.complete = False
-        self._units = 0
+        self._changes = 0
         self._unmerged = 0  # steps of filling since all was merged
         self._merges = 0  # steps of merging since the last of filling
         self._rest: list[tuple[int, str, str]] = []  # parts of a message that is not in it whole
         self._begun = 0  # that message's number
-        self._untidy = True  # parts of a message may be in it that nobody remembers to have begun
         self._waiting: list[Callable[[bool], None]] = []
         self._committing = self._remade = self._off = False
 
@@ -91,10 +89,10 @@ class SearchIndex:
         Inside a unit."""
         self._waiting.append(answer)
 
-    def committed(self, units: int) -> None:
-        """A group is on disk, and nobody was told yet."""
+    def committed(self, changes: int) -> None:
+        """A group that changed so many rows is on disk, and nobody was told yet."""
         self.complete = False
-        self._units += units
+        self._changes += changes
 
     @property
     def patience(self) -> float | None:
@@ -109,7 +107,7 @@ class SearchIndex:
         """For how long it wants to work behind a group of so many units; None: not at all, 0: one step."""
         if self._waiting:
             return BUSY_SECONDS
-        return 0.0 if self._units >= BUSY_UNITS and units <= SMALL_GROUP and not self._off else None
+        return 0.0 if self._changes >= BUSY_CHANGES and units <= SMALL_GROUP and not self._off else None
 
     def work(self, seconds: float, go_on: Callable[[], bool]) -> None:
         """Work for so long, while ``go_on``; at least one step."""
@@ -155,7 +153,7 @@ class SearchIndex:
             desk.control("COMMIT")
             self._committing = False
         except BaseException:
-            self._rest, self._begun, self._untidy = [], 0, True
+            self._rest, self._begun = [], 0  # begun anew, part for part the same
             if desk.db.in_transaction:
                 desk.control("ROLLBACK")
             raise
@@ -171,9 +169,6 @@ class SearchIndex:
 
     def _fill(self) -> None:
         mark: int = self._desk.run(_VALUE, ("indexed",))[0][0]
-        if self._untidy:
-            self._desk.run(_UNINDEX, ((mark + 1) * PARTS, _NO_BOUND))
-            self._untidy = False
         if again := self._desk.run(_AGAIN, (STEP_ROWS,)):
             for (number,) in again:
                 self._do_again(number, mark)
@@ -192,7 +187,7 @@ class SearchIndex:
         if reached > mark:
             self._desk.run(_PUT_VALUE, ("indexed", reached))
         if not rows and not letters:
-            self._begun, self._units, self.complete = 0, 0, True
+            self._begun, self._changes, self.complete = 0, 0, True
         else:
             self._unmerged += 1
 

@@ -2,8 +2,8 @@
 
 What must stay true: what the looker may not see is not there, whatever the index says, since each message is looked at
 itself before it is given out. Every page is bounded by what it looks at, not only by what it shows; where it stopped
-looking, ``next`` says where to go on. A number of the index counts only up to ``indexed`` and outside ``search_again``:
-beyond, it may stand for a message that is gone.
+looking, ``next`` says where to go on. A number of the index counts only up to ``indexed``: beyond, it may stand for a
+message that is gone, and whose number another has now.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ CHUNK = 64
 COUNTED = 1_000  # messages of one conversation that a list counts
 PEOPLE = 20
 
-_SEARCH, _LATEST, _IS_AGAIN, _NEWEST = SQL["search"], SQL["latest"], SQL["is_again"], SQL["newest_number"]
+_SEARCH, _LATEST, _NEWEST = SQL["search"], SQL["latest"], SQL["newest_number"]
 _THREAD_OF, _THREAD_AT, _IN_THREAD = SQL["thread_of"], SQL["thread_at"], SQL["in_thread"]
 _IN_THREAD_LATEST, _ENDS, _CREATED_AT = SQL["in_thread_latest"], SQL["ends_of"], SQL["created_at"]
 _MAILBOXES, _STATES, _MESSAGE_AT, _VALUE = SQL["mailboxes_of"], SQL["states_of"], SQL["message_at"], SQL["value"]
@@ -69,8 +69,7 @@ class SqliteLibrary(SqliteView):
                 number = rowid // PARTS
                 if number < end:  # else another part of the one before
                     end = number
-                    if not self._desk.run(_IS_AGAIN, (number,)):
-                        yield number
+                    yield number
 
     def _every(self, before: int | None) -> Iterator[int]:
         """All numbers of messages, the latest first."""

@@ -318,9 +318,6 @@ INSERT OR IGNORE INTO search_again (number) VALUES (?);
 -- name: search_again
 SELECT number FROM search_again ORDER BY number LIMIT ?;
 
--- name: is_again
-SELECT 1 FROM search_again WHERE number = ?;
-
 -- name: done_again
 DELETE FROM search_again WHERE number = ?;
 

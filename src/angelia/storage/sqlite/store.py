@@ -29,7 +29,7 @@ from angelia.storage.sqlite.writer import UNKNOWN_DETAIL, Writer
 
 T = TypeVar("T")
 READERS = 2
-INDEX_SECONDS = 1.0  # what a search waits for the index at most; then it says how far that is
+INDEX_SECONDS = 2.0  # what a search waits for the index at most; then it says how far that is
 
 
 class SqliteStore:

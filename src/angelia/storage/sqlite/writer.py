@@ -108,7 +108,7 @@ class Writer:
         if self.broken:
             for unit in units:
                 unit.error, unit.effects, unit.changes = OutcomeUnknown(UNKNOWN_DETAIL), (), ()
-        self.index.committed(len(units))
+        self.index.committed(sum([len(unit.changes) for unit in units]))
         self._tell(self._finish, units)
         self._guard(self._checkpoints.after_commit)
         if (seconds := self.index.wants(len(units))) is not None:
