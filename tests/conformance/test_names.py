@@ -63,6 +63,30 @@ async def test_a_name_that_is_forgotten_takes_its_tokens_and_leaves_its_mail(sto
     await store.write(lambda tx: tx.remove_agent("claude"))
 
 
+async def test_an_agents_adapter_is_kept_and_taken_away(store: Store) -> None:
+    woken = replace(HERMES, adapter=b'{"kind":"command"}')
+    await remember(store, woken)
+    assert await store.read(lambda view: view.agent("hermes")) == woken
+    await remember(store, HERMES)
+    assert await store.read(lambda view: view.agent("hermes")) == HERMES
+
+
+async def test_notes_are_found_by_name_and_by_the_beginning_of_it(store: Store) -> None:
+    def unit(tx: Tx) -> None:
+        tx.put_note("session:b:x", b"2", 7)
+        tx.put_note("session:a", b"1", 6)
+        tx.put_note("session:b:x", b"3", 8)
+        tx.put_note("other", b"", 9)
+
+    await store.write(unit)
+    assert await store.read(lambda view: view.note("session:b:x")) == b"3"
+    assert await store.read(lambda view: view.note("session:b")) is None
+    found = await store.read(lambda view: view.notes("session:"))
+    assert [(note.name, note.value, note.at) for note in found] == [("session:a", b"1", 6), ("session:b:x", b"3", 8)]
+    await store.write(lambda tx: tx.put_note("session:a", None, 10))
+    assert [note.name for note in await store.read(lambda view: view.notes("session:"))] == ["session:b:x"]
+
+
 async def test_contacts_know_both_sides_the_latest_first(store: Store) -> None:
     async def contacts(mailbox: str, limit: int = 9) -> list[str]:
         return await store.read(lambda view: view.contacts(mailbox, limit))

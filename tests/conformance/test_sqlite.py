@@ -172,7 +172,7 @@ async def test_a_killed_hub_holds_nothing_any_more(path: Path, tmp_path: Path) -
     store = await open_store(path)
     rows = [(await put(store, number, lane=number % 2)).delivery for number in range(1, 8)]
     leased = await lease(store, rows[0], Hand.AUTO, expires_at=NOW + 5)
-    long_lived = await lease(store, rows[1], Hand.TURN, expires_at=NOW + 99 * HOUR)
+    long_lived = await lease(store, rows[1], Hand.CLAIM, expires_at=NOW + 99 * HOUR)
     await change(store, rows[2], deferred=True, attempt=3)
     settled = await settle(store, rows[3])
     forwarded = await change(store, await lease(store, rows[4]), state=State.FORWARDED, sweep_at=NOW)
@@ -185,7 +185,7 @@ async def test_a_killed_hub_holds_nothing_any_more(path: Path, tmp_path: Path) -
     assert first.sweep_at == NOW + 900_000
     assert first.leased_at == leased.leased_at
     assert second is not None
-    assert (second.state, second.hand, second.sweep_at) == (State.QUEUED, Hand.TURN, long_lived.expires_at)
+    assert (second.state, second.hand, second.sweep_at) == (State.QUEUED, Hand.CLAIM, long_lived.expires_at)
     assert third is not None
     assert (third.state, third.deferred, third.attempt) == (State.QUEUED, False, 3)
     assert (fourth, fifth, sixth, seventh) == (settled, forwarded, held, rows[6])
@@ -193,6 +193,19 @@ async def test_a_killed_hub_holds_nothing_any_more(path: Path, tmp_path: Path) -
     assert [row.seq for row in await again.read(lambda view: view.returned("claude", Hand.AUTO, 99))] == [1]
     load = again.load("claude")
     assert (load.open, load.ready, load.queued) == (6, 4, 4)
+    await again.close()
+    await store.close()
+
+
+async def test_a_killed_hub_was_in_the_middle_of_its_turns(path: Path, tmp_path: Path) -> None:
+    """Whether they ran is looked at before anybody else gets their messages."""
+    store = await open_store(path)
+    first, second = [(await put(store, number)).delivery for number in (1, 2)]
+    turn = await lease(store, first, Hand.TURN)
+    await lease(store, second, Hand.CLAIM)
+    again = await open_store(image_of(path, tmp_path))
+    assert await again.read(lambda view: view.turns()) == [turn]
+    assert seqs(await again.read(lambda view: view.waiting(CLAUDE, 99, PLENTY))) == [2]
     await again.close()
     await store.close()
 

@@ -236,9 +236,9 @@ def seqs(mails: Sequence[Mail]) -> list[int]:
 
 
 def _end_leases(tx: Tx, mailboxes: Sequence[str], now: int, limits: Limits) -> None:
-    """What every store does when it is opened: nobody holds anything, and nothing is put off."""
+    """What every store does when it is opened: nobody but turns holds anything, and nothing is put off."""
     for mailbox in mailboxes:
-        for held in tx.leased(mailbox, Hand):
+        for held in tx.leased(mailbox, set(Hand) - {Hand.TURN}):
             sweep_at = max(held.expires_at, now + limits.returned_grace_seconds * 1000)
             tx.move(held, held._replace(state=State.QUEUED, deferred=False, sweep_at=sweep_at))
         for parcel in tx.inbox(mailbox, 0, 10_000, frozenset({State.QUEUED}), None).parcels:

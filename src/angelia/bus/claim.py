@@ -58,6 +58,8 @@ def take(bus: Bus, tx: Tx, scope: Scope, limit: int, hand: Hand, max_bytes: int 
     """Lease what is due, in order, inside a unit: something, unless nothing at all is due."""
     max_bytes = bus.limits.claim_bytes if max_bytes is None else max_bytes
     now = bus.clock.now()
+    if scope.mailbox in bus.runs.busy:
+        return []  # its turn has ended before anybody gets more
     taken: list[Parcel] = []
     highs: dict[str, int] = {}
     looking = limit > 0

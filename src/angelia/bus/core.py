@@ -1,8 +1,8 @@
 """The bus: what all verbs share. Verbs are plain functions in the files beside this one that take it first.
 
 What must stay true: everything here that is not on disk may be lost at any instant without losing a message. Units of
-work (``store.write``) run on the store's thread; they read ``streams.attached`` and ``asks`` there, and change the
-loop's own things only through ``tx.then``.
+work (``store.write``) run on the store's thread; they read ``streams.attached``, ``runs.busy`` and ``asks`` there, and
+change the loop's own things only through ``tx.then``.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from angelia.bus.events import Events
 from angelia.bus.leases import LeaseBook
 from angelia.bus.ports import Clock, Ids, Store, Tx
 from angelia.bus.presence import Presence
+from angelia.bus.runs import Runs
 from angelia.bus.signals import Signals
 from angelia.bus.streams import Streams
 from angelia.bus.timers import Timers
@@ -43,6 +44,7 @@ class Bus:
     asks: Asks = field(default_factory=Asks)
     autos: Autos = field(default_factory=Autos)
     presence: Presence = field(default_factory=Presence)
+    runs: Runs = field(default_factory=Runs)
     timers: Timers = field(default_factory=Timers)
     events: Events = field(default_factory=Events)
     stopping: bool = False
@@ -62,6 +64,7 @@ class Bus:
         """Something can be taken from this mailbox: say so to whoever waits on it."""
         self.streams.wake(mailbox)
         self.signals.wake(mailbox)
+        self.runs.signals.wake(mailbox)
 
     def submit(self, unit: Callable[[Tx], object], *, lazy: bool = False, essential: bool = True) -> None:
         """Queue a unit of the hub's own that nobody awaits. One that must be done (``essential``: what is leased would

@@ -10,7 +10,7 @@ from angelia.bus.caller import Caller, Rank
 from angelia.bus.claim import owns
 from angelia.bus.core import Bus
 from angelia.bus.ports import Page, View
-from angelia.model.delivery import Delivery, State
+from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Intent, check_id
 from angelia.model.errors import BadRequest, UnknownMessage
 
@@ -73,17 +73,24 @@ def expected(bus: Bus, delivery: Delivery, intent: Intent) -> str | None:
     if delivery.state is State.QUEUED:
         if delivery.deferred:
             return "came back unfinished; it is offered again shortly"
+        if (run := bus.runs.busy.get(delivery.mailbox)) is not None:
+            return f"the agent is busy with another message{_for(bus, run.since)}; it takes this one afterwards"
         if bus.streams.own(delivery.mailbox) is not None:
             return "the agent is connected and takes it next"
         return "waits until the agent reads its mailbox"
     if delivery.state is State.LEASED:
-        minutes = max(bus.clock.now() - (delivery.leased_at or 0), 0) // 60_000
-        return f"in the agent's hands for {minutes} min" if minutes else "in the agent's hands"
+        where = "its turn is running" if delivery.hand is Hand.TURN else "in the agent's hands"
+        return where + _for(bus, delivery.leased_at or bus.clock.now())
     if delivery.state is State.HELD:
         return "held until a person releases or ends it"
     if delivery.state is State.DELIVERED and intent is Intent.REQUEST and delivery.reason is None:
         return "delivered; the answer is awaited"
     return None
+
+
+def _for(bus: Bus, since: int) -> str:
+    minutes = max(bus.clock.now() - since, 0) // 60_000
+    return f" for {minutes} min" if minutes else ""
 
 
 async def inbox(

@@ -12,13 +12,16 @@ from angelia.model.envelope import Envelope, Intent, Kind, fingerprint
 from angelia.model.failure import Reason, prose
 
 
-def tell_of_failure(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason) -> None:
-    """Tell the sender of a request that one of its deliveries ended without an answer; nothing for other intents."""
+def tell_of_failure(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str | None = None) -> None:
+    """Tell the sender of a request that one of its deliveries ended without an answer; nothing for other intents.
+
+    ``said``: what its turn said of it, in a sentence; of a turn that failed, whoever sent the message is told.
+    """
     about, delivery = parcel.envelope, parcel.delivery
-    if about.intent is not Intent.REQUEST or about.sender in (HUB, PRESENCE):
+    if (about.intent is not Intent.REQUEST and said is None) or about.sender in (HUB, PRESENCE):
         return
     now = bus.clock.now()
-    text = f"Your message to {delivery.to} was not answered. {prose(reason)}"
+    text = f"Your message to {delivery.to} was not answered. {prose(reason)}" + (f" {said}" if said else "")
     notice = Envelope(
         id=bus.ids.message_id(),
         sender=HUB,

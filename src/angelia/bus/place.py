@@ -93,7 +93,9 @@ def _taker(bus: Bus, tx: Tx, envelope: Envelope, mailbox: str) -> _Taker:
     if (waiter := _waiter(bus, envelope, mailbox)) is not None:
         return _Taker(waiter=waiter)
     stream = bus.streams.attached.get(mailbox)
-    if stream is None or stream.ended is not None or not stream.ready or stream.room() <= 0 or tx.load(mailbox).ready:
+    if stream is None or stream.ended is not None or not stream.ready or stream.room() <= 0:
+        return _NOBODY
+    if tx.load(mailbox).ready or mailbox in bus.runs.busy:
         return _NOBODY
     return _Taker(stream=stream)
 

@@ -55,6 +55,14 @@ class Load:
         self.by_sender: dict[str, int] = {}
 
 
+class Note(NamedTuple):
+    """What a hand remembers under a name, since when (UTC ms)."""
+
+    name: str
+    value: bytes
+    at: int
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """One page of an inbox. ``total`` counts the mailbox's open deliveries, ``hidden`` those the filter left out."""
@@ -143,6 +151,15 @@ class View(Protocol):
         """Mailboxes that have exchanged mail with this one, the latest first."""
         ...
 
+    def turns(self) -> list[Delivery]:
+        """Everything that is leased to a turn, by key; after a start: what the hub before was in the middle of."""
+        ...
+
+    def note(self, name: str) -> bytes | None: ...
+    def notes(self, prefix: str) -> list[Note]:
+        """Those whose names begin so, by name."""
+        ...
+
     def self_test(self) -> int:
         """The value last written by ``Tx.put_self_test``; 0 at first."""
         ...
@@ -189,6 +206,10 @@ class Tx(View, Protocol):
     def remove_token(self, token_id: str) -> None: ...
     def add_contact(self, one: str, other: str, now: int) -> None:
         """Remember that two mailboxes have exchanged mail, both ways."""
+        ...
+
+    def put_note(self, name: str, value: bytes | None, now: int) -> None:
+        """Remember ``value`` under ``name``; None forgets it."""
         ...
 
     def put_self_test(self, value: int) -> None: ...

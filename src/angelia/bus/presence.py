@@ -33,6 +33,10 @@ class Presence:
         """A stream of this mailbox ended, and it has no other."""
         self._ended[mailbox] = now
 
+    def ended(self, mailbox: str) -> float | None:
+        """When its last stream ended, where it has none; None where that is not known any more."""
+        return self._ended.get(mailbox)
+
     def came_back(self, mailbox: str, now: float, gap: float) -> bool:
         """True where the stream that opens now is news: none before, or none for ``gap`` seconds."""
         ended = self._ended.pop(mailbox, None)

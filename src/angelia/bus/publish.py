@@ -53,6 +53,7 @@ class Draft:
     lane: Lane = Lane.NORMAL
     replay: Replay = Replay.ONCE
     kind: Kind = Kind.MESSAGE
+    outcome: bool = False  # what became of something accepted: no mailbox is too full for it
 
 
 @dataclass(slots=True)
@@ -192,7 +193,7 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]) -> Acc
     if spot.parent is not None and draft.kind is Kind.REPLY:
         recipients = [parse(spot.parent.sender)]
     kind = Kind.REPLY if spot.answers is not None else draft.kind
-    room, refused = _with_room(bus, tx, draft, recipients, kind)
+    room, refused = (list(recipients), []) if draft.outcome else _with_room(bus, tx, draft, recipients, kind)
     ttl = draft.ttl_seconds if draft.ttl_seconds is not None else bus.limits.ttl_seconds
     envelope = Envelope(
         id=message_id,

@@ -210,6 +210,7 @@ async def detach(bus: Bus, stream: Stream) -> None:
 
 def _left(bus: Bus, stream: Stream) -> None:
     disconnected(bus, stream)
+    bus.runs.signals.wake(stream.mailbox)
     bus.events.note(What.DISCONNECTED, bus.clock.now(), stream.name)
 
 
@@ -237,7 +238,7 @@ async def next_items(bus: Bus, stream: Stream) -> list[Item]:
         if stream.observer:
             if page := await _observe(bus, stream):
                 return page
-        elif stream.room() > 0 and bus.store.load(stream.mailbox).ready:
+        elif stream.room() > 0 and bus.store.load(stream.mailbox).ready and stream.mailbox not in bus.runs.busy:
             await _fetch(bus, stream)
             continue
         if stream.keepalive_due:

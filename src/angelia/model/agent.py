@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """One known name. ``member``: gets what is sent to ``*``. Times are UTC milliseconds."""
+    """One known name. ``member``: gets what is sent to ``*``. Times are UTC milliseconds. ``adapter``: how a turn of it
+    is run, as compact JSON (``{"kind": …, …}``); None where nothing wakes it."""
 
     handle: str
     title: str = ""
@@ -18,6 +19,7 @@ class Agent:
     keyed: bool = False
     created_at: int
     seen_at: int
+    adapter: bytes | None = None
 
     @property
     def mailbox(self) -> str:

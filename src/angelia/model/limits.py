@@ -40,6 +40,7 @@ class Limits:
     stream_window_deliveries: int = 64  # handed over and not yet written: bounds a slow reader's memory
     stream_window_bytes: int = MIB  # one of the largest texts
     manual_window_deliveries: int = 16  # keeps a reader busy while its acks are on their way
+    adapter_after_seconds: float = 5  # without a stream; a reader that only reconnects is back by then
     stream_stall_seconds: float = 10  # no byte taken for this long: cut, to resume later
     replay_deliveries: int = 10_000  # as many as a mailbox holds
     replay_seconds: int = 7 * DAY  # a laptop that was shut for a week
@@ -54,6 +55,8 @@ class Limits:
     lease_min_seconds: float = 1  # below this a lease would end on its way to the reader
     lease_max_seconds: float = 30 * MINUTE  # a long piece of work without renewals
     lease_total_seconds: float = 2 * HOUR  # a wedged worker that renews for ever is not a worker
+    turn_seconds: float = 600  # of one attempt, as Hermes has it
+    lock_wait_seconds: float = 120  # for a turn that somebody else runs, as Hermes has it
     wait_seconds: float = 60  # no longer than what stands in between keeps a silent connection
     nack_max_seconds: float = HOUR  # beyond this it is a schedule, which is the reader's own
     auto_ack_seconds: float = 0.25  # an auto hand's ack rides in the next commit, at the latest after this
@@ -66,7 +69,8 @@ class Limits:
 
     # Attempts and loops
     reader_attempts: int = 10  # with the pauses between them some minutes of trying
-    turn_attempts: int = 2  # once more when its outcome is unknown
+    turn_attempts: int = 2  # once more when its outcome is unknown, or when a short fault may have passed
+    turns: int = 8  # at once, of all agents: each may be a program of a gigabyte
     chain_depth: int = 64  # a long talk; a loop of agents is there within the hour
     chain_per_hour: int = 64  # a message a minute is a talk, more is a loop
     hops: int = 8  # more hubs in a row than anybody has

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from angelia.bus.ports import Load, Page, Parcel, Scope
+from angelia.bus.ports import Load, Note, Page, Parcel, Scope
 from angelia.model.agent import Agent, Token
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Kind
@@ -31,6 +31,7 @@ class Rows:
     tokens: dict[str, Token] = field(default_factory=dict)
     contacts: dict[tuple[str, str], int] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, Note] = field(default_factory=dict)
 
 
 class MemoryView:
@@ -144,6 +145,17 @@ class MemoryView:
         found = [(-at, other) for (one, other), at in self._rows.contacts.items() if one == mailbox]
         return [other for _, other in sorted(found)[:limit]]
 
+    def turns(self) -> list[Delivery]:
+        found = (d for d in self._rows.deliveries.values() if d.state is State.LEASED and d.hand is Hand.TURN)
+        return sorted(found, key=lambda d: d.key)
+
+    def note(self, name: str) -> bytes | None:
+        found = self._rows.notes.get(name)
+        return found.value if found else None
+
+    def notes(self, prefix: str) -> list[Note]:
+        return [note for name, note in sorted(self._rows.notes.items()) if name.startswith(prefix)]
+
     def self_test(self) -> int:
         return self._rows.values.get("self_test", 0)
 
@@ -243,6 +255,9 @@ class MemoryTx(MemoryView):
     def add_contact(self, one: str, other: str, now: int) -> None:
         self._set(self._rows.contacts, (one, other), now)
         self._set(self._rows.contacts, (other, one), now)
+
+    def put_note(self, name: str, value: bytes | None, now: int) -> None:
+        self._set(self._rows.notes, name, _GONE if value is None else Note(name, value, now))
 
     def put_self_test(self, value: int) -> None:
         self._set(self._rows.values, "self_test", value)

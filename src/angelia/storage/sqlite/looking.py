@@ -26,7 +26,9 @@ ROWS = 500  # some ms of looking; then others get a turn
 REST_SECONDS = 0.001
 
 _COUNTS, _ALL_MESSAGES, _VALUE = SQL["counts"], SQL["all_messages"], SQL["value"]
-_ALL_OTHERS = (SQL["all_deliveries"], SQL["agents"], SQL["tokens"], SQL["all_contacts"], SQL["all_removed"])
+# Of tables as they are in the file: a copy of an older format is looked through as it was written.
+_ALL_OTHERS = (SQL["all_deliveries"], SQL["all_agents"], SQL["tokens"], SQL["all_contacts"], SQL["all_removed"])
+_ALL_NOTES, _HAS_NOTES = SQL["all_notes"], SQL["has_notes"]
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -115,7 +117,7 @@ def digest(db: apsw.Connection, file: Path, pace: Pace) -> bytes:
     if bad:
         names = ", ".join(message_id for _, message_id in bad[:3])
         raise Damaged(f"{len(bad)} messages in {file} are not what was written ({names}).", tuple(bad))
-    for sql in _ALL_OTHERS:
+    for sql in (*_ALL_OTHERS, *([_ALL_NOTES] if db.execute(_HAS_NOTES).fetchall() else [])):
         for rows in _slices(db, sql, pace):
             whole.update(_pack(rows))
     return whole.digest()

@@ -208,20 +208,20 @@ SELECT {message} FROM message m ORDER BY m.number DESC LIMIT ?;
 -- ---------------------------------------------------------------------------------------------------------- the others
 
 -- name: put_agent
-INSERT INTO agent (mailbox, handle, title, description, member, keyed, created_at, seen_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO agent (mailbox, handle, title, description, member, keyed, created_at, seen_at, adapter)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (mailbox) DO UPDATE SET handle = excluded.handle, title = excluded.title,
     description = excluded.description, member = excluded.member, keyed = excluded.keyed,
-    created_at = excluded.created_at, seen_at = excluded.seen_at;
+    created_at = excluded.created_at, seen_at = excluded.seen_at, adapter = excluded.adapter;
 
 -- name: remove_agent
 DELETE FROM agent WHERE mailbox = ?;
 
 -- name: agent
-SELECT handle, title, description, member, keyed, created_at, seen_at FROM agent WHERE mailbox = ?;
+SELECT handle, title, description, member, keyed, created_at, seen_at, adapter FROM agent WHERE mailbox = ?;
 
 -- name: agents
-SELECT handle, title, description, member, keyed, created_at, seen_at FROM agent ORDER BY mailbox;
+SELECT handle, title, description, member, keyed, created_at, seen_at, adapter FROM agent ORDER BY mailbox;
 
 -- name: put_token
 INSERT INTO token (id, mailbox, digest, created_at, ends_at) VALUES (?, ?, ?, ?, ?)
@@ -251,12 +251,40 @@ INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET va
 -- name: value
 SELECT value FROM meta WHERE name = ?;
 
+-- name: put_note
+INSERT INTO note (name, value, at) VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, at = excluded.at;
+
+-- name: remove_note
+DELETE FROM note WHERE name = ?;
+
+-- name: note
+SELECT value FROM note WHERE name = ?;
+
+-- name: notes
+-- Those whose names lie in a range, by name.
+SELECT name, value, at FROM note WHERE name >= ? AND name < ? ORDER BY name;
+
+-- name: has_notes
+SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'note';
+
+-- name: all_agents
+-- All columns that the table has.
+SELECT * FROM agent ORDER BY mailbox;
+
+-- name: all_notes
+SELECT name, value, at FROM note ORDER BY name;
+
+-- name: turns
+SELECT {delivery} FROM delivery d INDEXED BY delivery_turn JOIN message m ON m.number = d.message
+WHERE d.state = 1 AND d.hand = 'turn' ORDER BY d.key;
+
 -- ------------------------------------------------------------------------------------------------------------- at open
 
 -- name: end_leases
--- Nobody holds anything after a start. ?1: when what came back is looked at, unless it lives longer.
+-- Nobody holds anything after a start, but for turns: whether those ran is looked at first (bus/turns.py). ?1: when what came back is looked at, unless it lives longer.
 UPDATE delivery INDEXED BY delivery_open SET state = 0, deferred = 0, sweep_at = max(expires_at, ?1)
-WHERE state = 1 AND state <= 3;
+WHERE state = 1 AND state <= 3 AND hand IS NOT 'turn';
 
 -- name: end_delays
 UPDATE delivery INDEXED BY delivery_open SET deferred = 0 WHERE state = 0 AND deferred = 1 AND state <= 3;

@@ -239,12 +239,14 @@ def changed_row(new: Delivery, old: Delivery) -> Row:
 def agent_row(agent: Agent) -> Row:
     """The columns of ``put_agent``."""
     a = agent
-    return a.mailbox, a.handle, a.title, a.description, int(a.member), int(a.keyed), a.created_at, a.seen_at
+    return (
+        a.mailbox, a.handle, a.title, a.description, int(a.member), int(a.keyed), a.created_at, a.seen_at, a.adapter,
+    )  # fmt: skip
 
 
 def agent_of(row: Row) -> Agent:
     """The agent of a row of ``agents``."""
-    handle, title, description, member, keyed, created_at, seen_at = row
+    handle, title, description, member, keyed, created_at, seen_at, adapter = row
     return Agent(
         handle=handle,
         title=title,
@@ -253,6 +255,7 @@ def agent_of(row: Row) -> Agent:
         keyed=keyed == 1,
         created_at=created_at,
         seen_at=seen_at,
+        adapter=adapter,
     )
 
 

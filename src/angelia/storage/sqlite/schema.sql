@@ -82,6 +82,8 @@ CREATE INDEX delivery_handed ON delivery (mailbox, seq) WHERE attempt > 0;
 CREATE INDEX delivery_unhanded ON delivery (mailbox, seq) WHERE attempt = 0 AND state > 3;
 CREATE INDEX delivery_sweep ON delivery (sweep_at) WHERE sweep_at IS NOT NULL;
 CREATE INDEX delivery_stuck ON delivery (key) WHERE state = 3 OR state = 7;
+-- What turns run for: few at any time.
+CREATE INDEX delivery_turn ON delivery (key) WHERE state = 1 AND hand = 'turn';
 
 -- The highest seq that retention took out of a mailbox, of those that had been handed over.
 CREATE TABLE removed (
@@ -98,7 +100,7 @@ CREATE TABLE agent (
     keyed       INTEGER NOT NULL,
     created_at  INTEGER NOT NULL,
     seen_at     INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+, adapter BLOB) STRICT, WITHOUT ROWID;
 
 CREATE TABLE token (
     id         TEXT PRIMARY KEY,
@@ -114,6 +116,13 @@ CREATE TABLE contact (
     other TEXT NOT NULL,
     at    INTEGER NOT NULL,
     PRIMARY KEY (one, other)
+) STRICT, WITHOUT ROWID;
+
+-- What a hand remembers over a restart, such as the name that an agent gives its conversation. at: UTC ms.
+CREATE TABLE note (
+    name  TEXT PRIMARY KEY,
+    value BLOB NOT NULL,
+    at    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Messages whose checksum did not match when they were read, with their deliveries: the rows as they were, as JSON

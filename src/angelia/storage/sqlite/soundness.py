@@ -9,7 +9,7 @@ import logging
 import apsw
 
 # What holds what people wrote and what is known of the store; the rest can be made anew.
-_TABLES = ("meta", "message", "delivery", "agent", "token", "contact", "removed", "damaged")
+_TABLES = ("meta", "message", "delivery", "agent", "token", "contact", "removed", "note", "damaged")
 _log = logging.getLogger(__name__)
 
 

@@ -36,6 +36,7 @@ _REMOVAL_MARKS, _REMOVE_DELIVERIES = SQL["removal_marks"], SQL["remove_deliverie
 _REMOVE_MESSAGES, _KEEP_DAMAGED, _OF_NUMBER = SQL["remove_messages"], SQL["keep_damaged"], SQL["deliveries_of_number"]
 _MESSAGE_AT, _INDEX_AGAIN = SQL["message_at"], SQL["index_again"]
 _PUT_AGENT, _REMOVE_AGENT = SQL["put_agent"], SQL["remove_agent"]
+_PUT_NOTE, _REMOVE_NOTE = SQL["put_note"], SQL["remove_note"]
 _PUT_TOKEN, _REMOVE_TOKEN, _REMOVE_TOKENS_OF = SQL["put_token"], SQL["remove_token"], SQL["remove_tokens_of"]
 _ADD_CONTACT, _PUT_VALUE = SQL["add_contact"], SQL["put_value"]
 
@@ -163,6 +164,12 @@ class SqliteTx(SqliteView):
 
     def add_contact(self, one: str, other: str, now: int) -> None:
         self._write(_ADD_CONTACT, (one, other, now))
+
+    def put_note(self, name: str, value: bytes | None, now: int) -> None:
+        if value is None:
+            self._write(_REMOVE_NOTE, (name,))
+        else:
+            self._write(_PUT_NOTE, (name, value, now))
 
     def put_self_test(self, value: int) -> None:
         self._write(_PUT_VALUE, ("self_test", value))

@@ -6,7 +6,7 @@ match is never given out; no look-up walks a backlog unless the port asks for a 
 
 from collections.abc import Callable, Iterable
 
-from angelia.bus.ports import Page, Parcel, Scope
+from angelia.bus.ports import Note, Page, Parcel, Scope
 from angelia.model.agent import Agent, Token
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope
@@ -23,6 +23,7 @@ _REPLAY_FLOOR, _INBOX_SUMS, _OLDEST_UNREAD = SQL["replay_floor"], SQL["inbox_sum
 _INBOX_OPEN, _INBOX_ENDED = SQL["inbox_open"], (SQL["inbox_handed"], SQL["inbox_unhanded"])
 _STUCK = SQL["stuck"]
 _DEAD, _DUE, _NEXT_SWEEP, _CHAIN_COUNT = SQL["dead"], SQL["due"], SQL["next_sweep"], SQL["chain_count"]
+_TURNS, _NOTE, _NOTES = SQL["turns"], SQL["note"], SQL["notes"]
 _AGENT, _AGENTS, _TOKENS, _CONTACTS, _VALUE = SQL["agent"], SQL["agents"], SQL["tokens"], SQL["contacts"], SQL["value"]
 
 _OPEN = frozenset(state for state in State if state.open)
@@ -121,6 +122,16 @@ class SqliteView:
 
     def contacts(self, mailbox: str, limit: int) -> list[str]:
         return [row[0] for row in self._desk.run(_CONTACTS, (mailbox, limit))]
+
+    def turns(self) -> list[Delivery]:
+        return [delivery_of(row) for row in self._desk.run(_TURNS)]
+
+    def note(self, name: str) -> bytes | None:
+        rows = self._desk.run(_NOTE, (name,))
+        return rows[0][0] if rows else None
+
+    def notes(self, prefix: str) -> list[Note]:
+        return [Note(*row) for row in self._desk.run(_NOTES, (prefix, prefix + "\U0010ffff"))]
 
     def self_test(self) -> int:
         return self._number(_VALUE, ("self_test",)) or 0
