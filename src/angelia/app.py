@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, replace
 from enum import Enum, auto
 from pathlib import Path
@@ -26,6 +26,8 @@ from angelia.bus.directory import digest_of
 from angelia.bus.glance import Disk
 from angelia.bus.system import SystemClock, SystemIds
 from angelia.bus.timekeeper import keep_time
+from angelia.doors.hermes_home.door import HermesHome
+from angelia.doors.hermes_home.files import RelayFiles
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.listen import authority
 from angelia.doors.http.protocol import Patience
@@ -33,14 +35,23 @@ from angelia.doors.http.routes import make_app
 from angelia.doors.http.server import HubServer
 from angelia.model.errors import DiskFull
 from angelia.model.limits import Limits
-from angelia.settings import Settings, SettingsError
-from angelia.storage.folder import secret
+from angelia.protocol.bot_relay import ENVELOPE_TTL_SECONDS, Times, relay_root
+from angelia.settings import Settings, SettingsError, surroundings
+from angelia.storage.folder import private, secret
 from angelia.storage.lock import FolderLock
 from angelia.storage.sqlite.full import MIB, Reserve
 from angelia.storage.sqlite.store import SqliteStore
+from angelia.turns.adapters.desk import Desk
+from angelia.turns.adapters.port import Tools
+from angelia.turns.attempt import Attempts
+from angelia.turns.processes import ChildProcesses
+from angelia.turns.remains import Remains
+from angelia.turns.runner import Runner
+from angelia.turns.telling import Telling
 
 log = logging.getLogger("angelia.hub")
 LOCK_LOOK_SECONDS = 1.0
+AGAIN_SECONDS = 5.0  # before something that failed is begun anew
 # For everything but connections: the store's files, turns, the log.
 FILES_KEPT = 256
 # A store that does not close in this time hangs; what it has accepted is on disk.
@@ -103,6 +114,8 @@ async def serve(
         bus = await open_bus(store, clock, SystemIds(), limits)
         port = tcp[0].getsockname()[1]
         hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED), lambda: _disk(settings, store))
+        tools = _tools(settings)
+        hub.adapters = Desk(tools)
         # Where few files may be open, so many connections that the owner still gets in.
         most = max(files - FILES_KEPT, files // 4)
         server = HubServer(
@@ -120,8 +133,13 @@ async def serve(
             lock.publish(port=port, instance=store.instance, addresses=urls, tokens_only=hub.tokens_only, ready=True)
             log.info("the hub serves on %s, data folder %s", " and ".join(urls), settings.data_dir)
             announce(urls)
+            turns = tasks.create_task(_keep_up("turns", lambda: _run_turns(settings, bus, tools, urls[0])))
+            if (home := settings.hermes_home) is not None:
+                door = _hermes_home(home, settings, bus)
+                beside.append(tasks.create_task(_keep_up("the door for Hermes", door.run)))
             end = await ending.wait()
             log.info("the hub is stopping: %s", _WORDS[end])
+            turns.cancel()
             await _stop(bus, server, settings.stop_seconds)
             for task in beside:
                 task.cancel()
@@ -215,6 +233,53 @@ def _hub(
         stop=stop,
         disk=disk,
     )
+
+
+def _tools(settings: Settings) -> Tools:
+    environment = surroundings()
+    turns = _private(os.path.join(settings.data_dir, "turns"))
+    return Tools(
+        children=ChildProcesses(_running(settings)),
+        environment=environment,
+        home=environment["HOME"],
+        private=_private(os.path.join(turns, "private")),
+    )
+
+
+async def _keep_up(what: str, run: Callable[[], Awaitable[None]]) -> None:
+    """A fault in one hand or door is told, costs the others nothing, and is not for ever."""
+    while True:
+        try:
+            await run()
+            return
+        except Exception:
+            log.exception("%s failed; begun anew in %g s", what, AGAIN_SECONDS)
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _run_turns(settings: Settings, bus: Bus, tools: Tools, url: str) -> None:
+    """End what a killed hub left running, then run turns until the end."""
+    for key in await Remains(_running(settings)).end_remains():
+        log.info("the turn %s, which the hub before was in the middle of, was ended", key)
+    telling = Telling(bus=bus, url=url, tokens=os.path.join(settings.data_dir, "tokens"))
+    locks = _private(os.path.join(settings.data_dir, "turns", "locks"))
+    await Runner(bus, tools, Attempts(bus, telling), locks).run()
+
+
+def _running(settings: Settings) -> str:
+    return os.path.join(settings.data_dir, "turns", "running")
+
+
+def _hermes_home(home: str, settings: Settings, bus: Bus) -> HermesHome:
+    limits = bus.limits
+    times = Times(limits.turn_seconds, limits.turn_attempts, limits.lock_wait_seconds)
+    files = RelayFiles(relay_root(home, home), settings.hermes_connection)
+    return HermesHome(bus, files, times, ENVELOPE_TTL_SECONDS)
+
+
+def _private(path: str) -> str:
+    private(path)
+    return path
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

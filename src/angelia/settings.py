@@ -36,9 +36,10 @@ class Settings:
     """Everything that can be chosen, read once. ``origins`` says where each value that is no default came from."""
 
     __slots__ = (
-        "agent", "allowed_hosts", "behind_proxy", "config_dir", "config_file", "data_dir", "durability", "hosts",
-        "hub_url", "keepalive_seconds", "limits", "log_json", "log_level", "no_color", "origins", "overrides", "port",
-        "runtime_dir", "socket_path", "stop_seconds", "tls_certificate", "tls_key", "token", "unknown_variables",
+        "agent", "allowed_hosts", "behind_proxy", "config_dir", "config_file", "data_dir", "durability",
+        "hermes_connection", "hermes_home", "hosts", "hub_url", "keepalive_seconds", "limits", "log_json", "log_level",
+        "no_color", "origins", "overrides", "port", "runtime_dir", "socket_path", "stop_seconds", "tls_certificate",
+        "tls_key", "token", "unknown_variables",
     )  # fmt: skip
 
     agent: str | None
@@ -48,6 +49,8 @@ class Settings:
     config_file: str | None
     data_dir: str
     durability: str
+    hermes_connection: str
+    hermes_home: str | None
     hosts: tuple[str, ...]
     hub_url: str | None
     keepalive_seconds: float
@@ -135,6 +138,19 @@ def _port(value: object) -> int:
     return int(number)
 
 
+def _path_or_off(value: object) -> str:
+    return "off" if value == "off" else _path(value)
+
+
+def _name(value: object) -> str:
+    name = _text(value)
+    if not (
+        name.isascii() and len(name) <= 64 and name[0].isalnum() and name.replace("-", "").replace("_", "").isalnum()
+    ):
+        raise ValueError(f"{name!r} is no name")
+    return name
+
+
 def _flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -203,6 +219,12 @@ FIELDS: dict[str, Field] = {
     "durability": Field(
         _one_of("full", "normal"), "full", "full or normal", "full: each commit is on the disk before it is answered"
     ),
+    "hermes_home": Field(
+        _path_or_off, None, "a folder, or off", "the Hermes install whose agents reach those here (else HERMES_HOME)"
+    ),
+    "hermes_connection": Field(
+        _name, "angelia", "1 to 64 letters, digits, _ or -", "as which connection that Hermes knows this hub"
+    ),
     "keepalive_seconds": Field(_seconds, 15.0, "0.1 to 3600", "how often a silent stream says that it lives"),
     "stop_seconds": Field(_seconds, 2.0, "0.1 to 3600", "how long open connections may take to end when the hub stops"),
     "log_level": Field(_one_of(*LEVELS), "info", ", ".join(LEVELS), "how much the hub tells"),
@@ -218,7 +240,18 @@ NOT_SETTINGS = {
     "ANGELIA_CONFIG": "the configuration file, where it is not angelia.toml in its usual place",
     "ANGELIA_LIMITS_…": "a limit, by its name in capitals",
     "NO_COLOR": "no colours",
-}
+    **dict.fromkeys(
+        ("ANGELIA_FROM", "ANGELIA_VERIFIED", "ANGELIA_ID", "ANGELIA_THREAD", "ANGELIA_INTENT", "ANGELIA_KIND",
+         "ANGELIA_ATTEMPT", "ANGELIA_CONVERSATION", "ANGELIA_BODY"),
+        "told to a program that a message wakes (angelia join --command)",
+    ),
+}  # fmt: skip
+# Whoever starts the hub may sit in an agent's own session; what the hub wakes must not take itself for that one.
+_OTHERS_SESSIONS = (
+    "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID", "CLAUDE_CODE_SSE_PORT", "CODEX_THREAD_ID",
+    "GEMINI_CLI", "HERMES_RESUME_UNANSWERED_TURN", "HERMES_SESSION_ID", "HERMES_SESSION_KEY", "HERMES_SESSION_PROFILE",
+    "HERMES_TURN_AUTHOR", "HERMES_UI_SESSION_ID", "OPENCODE", "OPENCODE_PID", "OPENCODE_SESSION_ID",
+)  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -258,6 +291,16 @@ def load(overrides: Mapping[str, object], environ: Environment | None = None, pl
     )
     values["unknown_variables"] = tuple(sorted(name for name in env if _is_unknown(name)))
     return Settings(values)
+
+
+def surroundings(environ: Environment | None = None) -> dict[str, str]:
+    """The environment that programs get which the hub starts: its own, without what is ours or names a session."""
+    env = os.environ if environ is None else environ
+    kept = {name: value for name, value in env.items() if not name.startswith("ANGELIA_")}
+    kept = {name: value for name, value in kept.items() if name not in _OTHERS_SESSIONS}
+    kept.setdefault("HOME", os.path.expanduser("~"))
+    kept.setdefault("PATH", os.defpath)
+    return kept
 
 
 def called(name: str) -> tuple[str, str]:
@@ -350,6 +393,8 @@ def _settle_paths(values: dict[str, object], origins: Mapping[str, str], env: En
             values[name] = os.path.abspath(path)
     data_dir = values["data_dir"] or _home_dir(env, platform, "XDG_DATA_HOME", "~/.local/share")
     values["data_dir"] = os.path.realpath(str(data_dir))
+    home = values["hermes_home"] or env.get("HERMES_HOME") or os.path.join(env.get("HOME") or "~", ".hermes")
+    values["hermes_home"] = None if home == "off" else os.path.abspath(os.path.expanduser(str(home)))
     values["runtime_dir"] = _runtime_dir(env)
     values["socket_path"] = socket_path(str(values["data_dir"]), str(values["runtime_dir"]), platform)
 

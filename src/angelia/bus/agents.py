@@ -6,12 +6,14 @@ the new one overlap while one is rotated. A token is shown once and kept as its 
 
 import base64
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from angelia.bus.caller import Caller, Rank
 from angelia.bus.core import Bus
 from angelia.bus.directory import digest_of
 from angelia.bus.events import What
 from angelia.bus.ports import Tx
+from angelia.bus.runs import ADAPTERS
 from angelia.model.address import RESERVED, SEED_AGENTS, check_handle
 from angelia.model.agent import Agent, Token
 from angelia.model.errors import BadName, BadRequest, NotAllowed, NotFound, TooLarge
@@ -20,6 +22,12 @@ OVERLAP_SECONDS = 300  # an old token still works for so long after a rotation: 
 FORGET_BATCH = 256
 TITLE_LENGTH = 120
 DESCRIPTION_LENGTH = 2000
+
+
+class Keep(Enum):
+    """What is not to be changed."""
+
+    KEEP = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +40,16 @@ class Presence:
     oldest_unread_at: int | None
 
 
-async def put_agent(bus: Bus, caller: Caller, name: str, title: str | None, description: str | None) -> Agent:
-    """Make a name known, or edit it. An agent may edit its own; the rest is admin's."""
+async def put_agent(
+    bus: Bus,
+    caller: Caller,
+    name: str,
+    title: str | None,
+    description: str | None,
+    adapter: bytes | Keep | None = Keep.KEEP,
+) -> Agent:
+    """Make a name known, or edit it. An agent may edit its own; the rest is admin's, and so is every ``adapter``
+    (checked before, as compact JSON; None: nothing wakes it)."""
     check_handle(name)
     if name.lower() in RESERVED:
         raise BadName(f"'{name}' is reserved.")
@@ -51,8 +67,11 @@ async def put_agent(bus: Bus, caller: Caller, name: str, title: str | None, desc
             title=old.title if title is None else title,
             description=old.description if description is None else description,
             member=True,
+            adapter=old.adapter if isinstance(adapter, Keep) else adapter,
         )
         bus.directory.put(tx, agent)
+        if agent.adapter != old.adapter:
+            tx.then(lambda: bus.runs.signals.wake(ADAPTERS))
         return agent
 
     return await bus.store.write(unit)
@@ -68,6 +87,7 @@ async def remove_agent(bus: Bus, name: str) -> None:
     await bus.store.write(lambda tx: bus.directory.remove(tx, agent.mailbox))
     bus.events.note(What.NAME_REMOVED, bus.clock.now(), agent.handle)
     _end_streams(bus, agent.mailbox)
+    bus.runs.signals.wake(ADAPTERS)
 
 
 async def make_token(bus: Bus, caller: Caller, name: str) -> tuple[str, Token]:

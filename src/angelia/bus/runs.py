@@ -40,7 +40,7 @@ class Run:
     reason: Reason | None = None
     ended: int | None = None
     started: int | None = None
-    usage: dict[str, object] = field(default_factory=dict)
+    usage: dict[str, int | float | str] = field(default_factory=dict)
 
 
 class Runs:

@@ -100,7 +100,8 @@ def _hold(bus: Bus, run: Run) -> None:
 
 
 async def orphans(bus: Bus) -> list[Run]:
-    """What the hub before was in the middle of, as runs that are going on; what only was shown with them goes back."""
+    """What the hub before, or a runner that failed, was in the middle of, as runs that are going on; what was only shown
+    with them goes back. Called before any turn begins."""
 
     def unit(tx: Tx) -> list[Run]:
         runs: list[Run] = []
@@ -109,9 +110,11 @@ async def orphans(bus: Bus) -> list[Run]:
             if envelope is None:
                 continue
             parcel = Parcel(delivery, envelope)
-            if envelope.intent is Intent.ACK or delivery.mailbox in bus.runs.busy:
+            if envelope.intent is Intent.ACK:
                 give_back(bus, tx, parcel, Event.RELEASE, used=False)
                 continue
+            if (old := bus.runs.busy.get(delivery.mailbox)) is not None:
+                bus.runs.end(tx, old)
             run = _run(bus, delivery.mailbox, parcel, [], "")
             run.orphan = True
             runs.append(run)

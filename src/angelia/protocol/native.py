@@ -87,6 +87,7 @@ class AgentIn(In, kw_only=True):
 
     title: str | None = None
     description: str | None = None
+    adapter: Raw | UnsetType = UNSET  # null: nothing wakes it
 
 
 class Nothing(In):
@@ -270,8 +271,15 @@ class DeadOut(Out, kw_only=True):
     next: int | None
 
 
+class AdapterOut(Out):
+    """How the hub wakes an agent."""
+
+    kind: str
+
+
 class AgentOut(Out, kw_only=True, omit_defaults=False):
-    """An agent and how it stands. ``presence``: ``online`` with a live stream, else ``away``."""
+    """An agent and how it stands. ``presence``: ``online`` with a live stream, else ``away``. ``adapter``: what kind of
+    agent its turns are run as, where the hub wakes it."""
 
     handle: str
     connection: str
@@ -281,6 +289,7 @@ class AgentOut(Out, kw_only=True, omit_defaults=False):
     keyed: bool
     queued: int
     oldest_unread_at: str | None = None
+    adapter: AdapterOut | None = None
 
 
 class AgentsOut(Out):
@@ -295,6 +304,42 @@ class TokenOut(Out, kw_only=True):
     handle: str
     id: str
     token: str
+
+
+class TurnOut(Out, kw_only=True):
+    """One turn. ``state``: ``running``, or what became of it: ``answered``, ``accepted``, ``failed``, ``held``,
+    ``given back``. ``route``: which way it was run. ``usage``: what it cost, where the agent says so."""
+
+    id: str
+    agent: str
+    from_: str = msgspec.field(name="from")
+    thread: str
+    kind: str
+    attempt: int
+    since: str
+    state: str
+    ended: str | None = None
+    reason: str | None = None
+    route: str | None = None
+    usage: dict[str, int | float | str] | None = None
+
+
+class TurnsOut(Out, kw_only=True, omit_defaults=False):
+    """The turns that run, the oldest first, then those that ended, the latest first."""
+
+    turns: list[TurnOut]
+    running: int
+
+
+class CheckOut(Out, kw_only=True, omit_defaults=False):
+    """Whether an agent can be woken as it is set up. ``ways``: the routes that would work, the best first."""
+
+    kind: str
+    program: str | None
+    version: str | None
+    ways: list[str]
+    problem: str | None
+    notes: list[str]
 
 
 def text_of(envelope: Envelope) -> str | None:

@@ -1,13 +1,18 @@
 """The roster, and what keys a name."""
 
-from angelia.bus.agents import Presence, make_token, put_agent, remove_agent, revoke_token, roster
+from msgspec import UnsetType
+
+from angelia.bus.agents import Keep, Presence, make_token, put_agent, remove_agent, revoke_token, roster
 from angelia.bus.caller import may
 from angelia.bus.core import Bus
 from angelia.doors.http.call import Call
 from angelia.doors.http.hub import Hub
 from angelia.model.address import LOCAL, check_handle
 from angelia.protocol import native
+from angelia.protocol.adapters import kind_of
 from angelia.protocol.times import rfc3339
+
+ADAPTER_DEPTH = 8  # of options; an adapter's own are flat lists and tables
 
 
 async def everyone(call: Call, bus: Bus, hub: Hub) -> None:
@@ -25,12 +30,17 @@ async def one(call: Call, bus: Bus, hub: Hub) -> None:
 
 
 async def put(call: Call, bus: Bus, hub: Hub) -> None:
-    """Make a name known, or edit its title and description."""
+    """Make a name known, or edit its title, its description and how it is woken."""
     may(call.caller, "edit_own")
-    asked = await call.read(native.AgentIn, hub.request_bytes, 2)
+    asked = await call.read(native.AgentIn, hub.request_bytes, ADAPTER_DEPTH)
     handle = check_handle(call.param("handle"))
     new = bus.directory.find(handle.lower()) is None
-    agent = await put_agent(bus, call.caller, handle, asked.title, asked.description)
+    adapter: bytes | Keep | None = Keep.KEEP
+    if not isinstance(asked.adapter, UnsetType):
+        may(call.caller, "put_adapter")
+        spec = bytes(asked.adapter)
+        adapter = None if spec == b"null" else await hub.adapters.check(spec)
+    agent = await put_agent(bus, call.caller, handle, asked.title, asked.description, adapter)
     rows = await roster(bus, agent.mailbox)
     await call.answer(_out(rows[0]), 201 if new else 200)
 
@@ -69,4 +79,5 @@ def _out(row: Presence) -> native.AgentOut:
         keyed=row.agent.keyed,
         queued=row.queued,
         oldest_unread_at=None if row.oldest_unread_at is None else rfc3339(row.oldest_unread_at),
+        adapter=native.AdapterOut(kind_of(row.agent.adapter)) if row.agent.adapter is not None else None,
     )

@@ -2,15 +2,42 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from angelia.bus.caller import may
 from angelia.bus.core import Bus
 from angelia.bus.glance import Disk, glance
 from angelia.bus.health import Health, look
 from angelia.doors.http.call import Call
+from angelia.model.errors import BadRequest
+from angelia.protocol.native import CheckOut
 from angelia.protocol.times import rfc3339
 
 BATCH_PATH = "/v1/messages"
+
+
+class Adapters(Protocol):
+    """What the door needs to know of how agents are woken."""
+
+    async def check(self, spec: bytes) -> bytes:
+        """A specification as it is to be kept; ``BadRequest`` where it is none."""
+        ...
+
+    async def look(self, spec: bytes) -> CheckOut:
+        """Whether an agent can be woken so, as things stand on this machine."""
+        ...
+
+
+class NoAdapters:
+    """A hub that wakes nobody."""
+
+    async def check(self, spec: bytes) -> bytes:
+        """Nothing is taken."""
+        raise BadRequest("This hub wakes no agents. Nothing was changed.")
+
+    async def look(self, spec: bytes) -> CheckOut:
+        """There is nothing to look at."""
+        raise BadRequest("This hub wakes no agents.")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +58,7 @@ class Hub:
     tokens_only: bool = False
     stop: Callable[[], None] = lambda: None
     disk: Callable[[], Disk | None] = lambda: None
+    adapters: Adapters = field(default_factory=NoAdapters)
     health: Health = field(default_factory=Health)
 
     def most_bytes(self, path: str) -> int:

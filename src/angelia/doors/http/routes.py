@@ -13,7 +13,19 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
 from angelia.bus.core import Bus
-from angelia.doors.http import agents, backups, dead_letters, events, hub, library, mailbox, messages, stream
+from angelia.doors.http import (
+    agents,
+    backups,
+    briefing,
+    dead_letters,
+    events,
+    hub,
+    library,
+    mailbox,
+    messages,
+    stream,
+    turns,
+)
 from angelia.doors.http.call import Call, Receive, Scope, Send
 from angelia.doors.http.gatehouse import Gatehouse
 from angelia.doors.http.hub import Hub
@@ -86,6 +98,10 @@ ROUTES = (
     Route("GET", "/v1/threads/{id}", library.thread, None, shapes.ConversationOut, ("after", "limit")),
     Route("GET", "/v1/search", library.find, None, shapes.FoundOut, ("q", "from", "to", "before", "limit")),
     Route("GET", "/v1/events", events.events, None, shapes.EventOut, ("agent", "last", "last_event_id")),
+    Route("GET", "/v1/agents/{handle}/briefing", briefing.brief),
+    Route("GET", "/v1/agents/{handle}/check", turns.check, None, native.CheckOut),
+    Route("GET", "/v1/turns", turns.listing, None, native.TurnsOut),
+    Route("POST", "/v1/turns/{id}/stop", turns.end, native.Nothing),
     Route("POST", "/v1/backups", backups.make, shapes.BackupIn, shapes.CopyOut),
     Route("POST", "/v1/down", hub.down),
 )

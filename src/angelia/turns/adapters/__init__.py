@@ -1,0 +1,1 @@
+"""One file for each kind of agent, behind the small port of ``port.py``."""

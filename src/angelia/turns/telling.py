@@ -1,0 +1,99 @@
+"""What an agent is told with a message: the turn as its adapter gets it.
+
+What must stay true: who writes and whether that is proved is said by the hub, outside the fence; the text inside is as
+it was sent. A child gets its own agent's name and token, and nothing else of ours.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from angelia.bus.core import Bus
+from angelia.bus.ports import Parcel
+from angelia.bus.runs import Run
+from angelia.model.envelope import Envelope
+from angelia.protocol.native import text_of
+from angelia.protocol.prompt import Note, attribution, prompt
+from angelia.turns.adapters.port import Turn
+from angelia.turns.way import Way
+
+BODY_BYTES = 32 * 1024  # of a body in a variable: the kernel takes 128 KiB for one, and some MiB for all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """``url``: where agents find the hub; ``tokens``: the folder of their token files."""
+
+    bus: Bus
+    url: str
+    tokens: str
+
+    async def turn(self, run: Run, way: Way, *, again: bool) -> Turn:
+        """The turn that is about to run (again: an earlier attempt may have left traces in the conversation)."""
+        bus, envelope = self.bus, run.parcel.envelope
+        conversation = run.mailbox if way.options.conversation == "agent" else f"{run.mailbox}-{envelope.thread}"
+        name = f"session:{way.kind}:{conversation}"
+        session = await bus.store.read(lambda view: view.note(name))
+        text = said(envelope)
+        return Turn(
+            agent=run.agent,
+            message=envelope,
+            text=text,
+            prompt=prompt(envelope, text, [_note(note) for note in run.notes], os.urandom),
+            stamped=attribution(self._title(envelope.sender), envelope.sender) + text,
+            conversation=conversation,
+            session=session.decode() if session is not None else None,
+            key=f"{envelope.id}-{run.parcel.delivery.attempt}",
+            again=again,
+            seconds=way.options.timeout_seconds or bus.limits.turn_seconds,
+            environment=self._environment(run, conversation),
+            begun=self._remember(name),
+        )
+
+    def _title(self, sender: str) -> str:
+        agent = self.bus.directory.find(sender.lower())
+        return agent.title if agent is not None and agent.title else sender
+
+    def _remember(self, name: str) -> Callable[[str], None]:
+        def begun(session: str) -> None:
+            now = self.bus.clock.now()
+            self.bus.submit(lambda tx: tx.put_note(name, session.encode(), now))
+
+        return begun
+
+    def _environment(self, run: Run, conversation: str) -> dict[str, str]:
+        envelope = run.parcel.envelope
+        told = {
+            "ANGELIA_AGENT": run.agent,
+            "ANGELIA_URL": self.url,
+            "ANGELIA_FROM": envelope.sender,
+            "ANGELIA_VERIFIED": "1" if envelope.verified else "0",
+            "ANGELIA_ID": envelope.id,
+            "ANGELIA_THREAD": envelope.thread,
+            "ANGELIA_INTENT": envelope.intent.value,
+            "ANGELIA_KIND": envelope.kind.value,
+            "ANGELIA_ATTEMPT": str(run.parcel.delivery.attempt),
+            "ANGELIA_CONVERSATION": conversation,
+        }
+        if envelope.body is not None and len(envelope.body) <= BODY_BYTES:
+            told["ANGELIA_BODY"] = envelope.body.decode()
+        if (token := self._token(run.mailbox)) is not None:
+            told["ANGELIA_TOKEN"] = token
+        return told
+
+    def _token(self, mailbox: str) -> str | None:
+        """What ``angelia join`` kept for it."""
+        folder = Path(self.tokens)
+        found = [file for file in folder.iterdir() if file.name.lower() == mailbox] if folder.is_dir() else []
+        return found[0].read_text("ascii").strip() if found else None
+
+
+def _note(parcel: Parcel) -> Note:
+    return Note(parcel.envelope.sender, said(parcel.envelope))
+
+
+def said(envelope: Envelope) -> str:
+    """What a message says: its text, else its body as JSON."""
+    text = text_of(envelope)
+    return text if text is not None else (envelope.body or b"").decode()
