@@ -1,0 +1,179 @@
+"""The files of a Hermes home's relay, as far as this hub has to do with them.
+
+What must stay true:
+
+- Only envelopes for our own connection are touched; all others are left to whoever serves them. What cannot be read is
+  passed over, file by file.
+- A claim is one rename: of several relays one gets it. What was claimed and has no answer yet can be found again.
+- The first answer to an envelope stands, whoever else writes one. Every file appears whole, under its name, 0600.
+- The roster is rewritten as a whole, with everybody else's rows as they stand.
+
+Nothing here knows the bus; all of it may wait for a disk, so it runs on a thread.
+"""
+
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from angelia.protocol.bot_relay import CLAIMED, FOLDER, OUTBOX, REPLIES, ROSTER, STALE_SECONDS
+from angelia.protocol.bot_relay_mail import BadEnvelope, RelayEnvelope, RelayReply, read_envelope, read_reply
+from angelia.protocol.bot_relay_rows import Row, is_name, merge, read_roster, roster_bytes
+
+MOST_BYTES = 1024 * 1024  # of an envelope; Hermes' longest has 16,200 characters
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """An envelope in its file. ``modified``: the file's time, epoch seconds."""
+
+    path: Path
+    modified: float
+    envelope: RelayEnvelope
+
+
+class RelayFiles:
+    """The relay folder of one Hermes install. ``connection``: how this hub is called there."""
+
+    def __init__(self, root: str, connection: str) -> None:
+        self.root, self.connection = Path(root), connection
+        self.folder = self.root / FOLDER
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a Hermes install at all."""
+        return self.root.is_dir()
+
+    def outbox_changed(self) -> int:
+        """When the outbox changed last (ns); 0 where there is none. A look that waits for no disk."""
+        return _changed(self.folder / OUTBOX)
+
+    def roster_changed(self) -> int:
+        """When the roster was written last (ns); 0 where there is none."""
+        return _changed(self.folder / ROSTER)
+
+    def queued(self) -> list[Letter]:
+        """Envelopes for us in the outbox, the oldest first."""
+        return self._letters(OUTBOX)
+
+    def unanswered(self) -> list[Letter]:
+        """Envelopes for us that were claimed and have no answer."""
+        return [letter for letter in self._letters(CLAIMED) if not (self.folder / REPLIES / letter.path.name).exists()]
+
+    def claim(self, letter: Letter, now: float) -> Letter | None:
+        """Take it out of the outbox; None where somebody else was quicker."""
+        claimed = self._made(CLAIMED) / letter.path.name
+        try:
+            letter.path.rename(claimed)
+        except FileNotFoundError:
+            return None
+        os.utime(claimed, (now, now))
+        return Letter(claimed, now, letter.envelope)
+
+    def drop(self, letter: Letter) -> None:
+        """It is over, and was never claimed."""
+        letter.path.unlink(missing_ok=True)
+
+    def answer(self, reply: RelayReply) -> bool:
+        """Write the answer; False where there is one already, which stands."""
+        folder = self._made(REPLIES)
+        path = folder / f"{reply.id}.json"
+        with suppress(OSError):
+            if read_reply(path.read_bytes()) is None:
+                path.unlink()  # half of a file answers nobody
+        part = _written(folder, ".rep-", reply.file())
+        try:
+            os.link(part, path)
+            return True
+        except FileExistsError:
+            return False
+        finally:
+            part.unlink(missing_ok=True)
+
+    def profiles(self) -> set[str]:
+        """The profiles of this install: its own agents, which are no teammates of theirs."""
+        folder = self.root / "profiles"
+        with suppress(OSError):
+            return {entry.name for entry in folder.iterdir() if is_name(entry.name) and entry.is_dir()}
+        return set()
+
+    def put_roster(self, ours: Sequence[Row], now: int, *, anyway: bool) -> None:
+        """Put our rows among the others'. ``anyway``: write it even where it says so already (to be fresh)."""
+        data = _read(self.folder / ROSTER)
+        found = read_roster(data)
+        mine = [row for row in found if row.connection_id == self.connection]
+        wanted = merge(ours, [row for row in found if row.connection_id != self.connection])
+        if data is None and not ours:
+            return
+        if tuple(found) == tuple(wanted) and not (anyway and (ours or mine)):
+            return
+        folder = self.folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _written(folder, ".roster-", roster_bytes(wanted, now)).replace(folder / ROSTER)
+
+    def sweep(self, now: float) -> int:
+        """Remove what is older than six hours in all three folders, whoever's it is; how many."""
+        swept = 0
+        for name in (OUTBOX, CLAIMED, REPLIES):
+            for path in _names(self.folder / name):
+                with suppress(OSError):
+                    if now - path.stat().st_mtime > STALE_SECONDS:
+                        path.unlink()
+                        swept += 1
+        return swept
+
+    def _letters(self, name: str) -> list[Letter]:
+        found: list[Letter] = []
+        for path in _names(self.folder / name):
+            with suppress(OSError, BadEnvelope):
+                data = _read(path)
+                if data is None:
+                    continue
+                envelope = read_envelope(data)
+                if envelope.target_connection.lower() == self.connection.lower():
+                    found.append(Letter(path, path.stat().st_mtime, envelope))
+        return sorted(found, key=lambda letter: (letter.modified, letter.path.name))
+
+    def _made(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _names(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return [entry for entry in folder.iterdir() if entry.suffix == ".json" and not entry.name.startswith(".")]
+    return []
+
+
+def _read(path: Path) -> bytes | None:
+    """A regular file of a size that is possible; None else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    return data if len(data) <= MOST_BYTES else None
+
+
+def _written(folder: Path, prefix: str, data: bytes) -> Path:
+    """A new private file that nobody's pattern finds yet."""
+    path = folder / f"{prefix}{secrets.token_hex(8)}.tmp"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return path

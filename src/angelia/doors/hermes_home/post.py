@@ -1,0 +1,108 @@
+"""One envelope of a Hermes home on its way through the bus, and its answer on the way back.
+
+What must stay true: an envelope is one message, by its own id, however often it is looked at. Its sender is an agent of
+this machine's own Hermes, proved by the folder that only its owner can write in. What came of it is a file before the
+bus counts it as handed over; where the hub ends before that, the next one finds it unanswered and goes on.
+"""
+
+import asyncio
+import logging
+import time
+
+from angelia.bus.ask import Answer, ask, finished
+from angelia.bus.core import Bus
+from angelia.bus.publish import Draft
+from angelia.doors.hermes_home.files import Letter, RelayFiles
+from angelia.model.address import RESERVED
+from angelia.model.envelope import Intent
+from angelia.model.errors import AskCycle, CallerError, HubError, MailboxFull
+from angelia.model.failure import Reason, on_hermes_wire
+from angelia.protocol.bot_relay import Times, handle_of, profile_of
+from angelia.protocol.bot_relay_fates import Fate, end_text, of_queued
+from angelia.protocol.bot_relay_mail import RelayEnvelope, RelayReply
+from angelia.protocol.native import text_of
+from angelia.protocol.prompt import read_attribution
+
+log = logging.getLogger("angelia.hermes_home")
+AGAIN_SECONDS = 5.0  # until the next try of a store that is unwell
+_REASONS = {AskCycle: Reason.LOOP, MailboxFull: Reason.MAILBOX_FULL}
+
+
+class Post:
+    """Carries envelopes of one home. ``ttl``: seconds that one may lie in the outbox; None: for ever."""
+
+    def __init__(self, bus: Bus, files: RelayFiles, times: Times, ttl: float | None) -> None:
+        self._bus, self._files, self._times, self._ttl = bus, files, times, ttl
+
+    async def take(self, letter: Letter) -> Letter | None:
+        """Claim a queued envelope; None where it is somebody else's by now, or too old (which its sender is told)."""
+        now = time.time()
+        if of_queued(letter.envelope, letter.modified, now, self._ttl) is Fate.HAND_OUT:
+            return await asyncio.to_thread(self._files.claim, letter, now)
+        text = end_text(Fate.EXPIRED, letter.envelope, self._ttl)
+        await self._end(letter.envelope, Reason.QUEUED_EXPIRED, text)
+        await asyncio.to_thread(self._files.drop, letter)
+        return None
+
+    async def carry(self, letter: Letter) -> None:
+        """Bring a claimed envelope to its outcome."""
+        ends = (letter.envelope.created_at or letter.modified) + self._times.waiter_seconds
+        try:
+            await self._deliver(letter.envelope, ends)
+        except CallerError as error:
+            await self._end(letter.envelope, _REASONS.get(type(error), Reason.UNKNOWN), error.detail)
+
+    async def _deliver(self, envelope: RelayEnvelope, ends: float) -> None:
+        draft = self._draft(envelope)
+        while True:
+            left = ends - time.time()
+            try:
+                answer = await ask(self._bus, draft, max(0.0, min(left, self._bus.limits.wait_seconds)))
+            except HubError as error:
+                log.warning("an envelope of %s waits: %s", envelope.from_handle or "hermes", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            if not answer.pending:
+                await self._bring_back(envelope, answer)
+                return
+            finished(self._bus, answer, written=False)
+            if left <= 0:
+                await self._end(envelope, Reason.DELIVERY_TIMEOUT, end_text(Fate.TIMED_OUT, envelope, self._ttl))
+                return
+
+    def _draft(self, envelope: RelayEnvelope) -> Draft:
+        """The message that an envelope is; raises ``UnknownAgent`` where nobody here is meant."""
+        sender = handle_of(envelope.from_profile) if envelope.from_profile else envelope.from_handle or "hermes"
+        if sender.lower() in RESERVED:
+            sender = "hermes"
+        stamp = read_attribution(envelope.message)
+        own = stamp is not None and stamp.handle.lower() in (sender.lower(), envelope.from_handle.lower())
+        return Draft(
+            sender=self._bus.directory.name_of(sender.lower()) if self._bus.directory.find(sender.lower()) else sender,
+            verified=True,
+            to=self._bus.directory.require(handle_of(profile_of(envelope.target_profile))),
+            text=stamp.body if stamp is not None and own else envelope.message,
+            intent=Intent.REQUEST.value,
+            id=envelope.id,
+        )
+
+    async def _bring_back(self, envelope: RelayEnvelope, answer: Answer) -> None:
+        """The file first, then the bus: an answer is handed over once it can be read."""
+        written = False
+        try:
+            if answer.reply is not None:
+                said = text_of(answer.reply)
+                text = said if said is not None else (answer.reply.body or b"").decode()
+                await self._write(RelayReply(envelope.id, int(time.time()), reply=text))
+            elif answer.failure is not None:
+                await self._end(envelope, *answer.failure)
+            written = True
+        finally:
+            finished(self._bus, answer, written=written)
+
+    async def _end(self, envelope: RelayEnvelope, reason: Reason, text: str) -> None:
+        await self._write(RelayReply(envelope.id, int(time.time()), error=text, reason=on_hermes_wire(reason)))
+
+    async def _write(self, reply: RelayReply) -> None:
+        if not await asyncio.to_thread(self._files.answer, reply):
+            log.info("envelope %s was answered by somebody else before", reply.id)

@@ -1,0 +1,235 @@
+"""A Hermes install on this machine reaches the agents of a real hub by its own files, with no app open.
+
+The names in docstrings are those of Hermes' own tests and of the faults that were reported of it.
+"""
+
+import json
+import os
+import stat
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.hub import MARGIN, Hub, eventually, hub
+
+AGENT = """
+import sys, time
+text = sys.stdin.read()
+if text.startswith("sleep"):
+    time.sleep(float(text.split()[1]))
+if text.startswith("fail"):
+    sys.exit("HTTP 429: slow down")
+sys.stdout.write("heard: " + text)
+"""
+
+
+class Home:
+    """A Hermes home as its tools and its waiters see it."""
+
+    def __init__(self, at: Hub) -> None:
+        self.at = at
+        self.root = at.base / "hermes"
+        self.relay = self.root / "bot_relay"
+        (self.root / "profiles" / "ops").mkdir(parents=True)
+        program = at.base / "agent.py"
+        program.write_text(AGENT)
+        self.adapter = {"kind": "command", "argv": [sys.executable, str(program)]}
+
+    def join(self, *names: str) -> None:
+        for name in names:
+            answer = self.at.call("PUT", f"/v1/agents/{name}", {"adapter": self.adapter}, admin=True)
+            assert answer.status in (200, 201), answer.body
+
+    def enqueue(self, message: str, target: str = "scout", connection: str = "angelia", **more: Any) -> str:
+        """As ``message_agent`` does: a private file, renamed into its place. Out: the id."""
+        outbox = self.relay / "outbox"
+        outbox.mkdir(parents=True, exist_ok=True)
+        message_id = uuid.uuid4().hex
+        envelope = {
+            "id": message_id, "created_at": int(time.time()), "from_profile": "default", "from_handle": "hermes",
+            "target_connection": connection, "target_profile": target, "target_handle": target,
+            "message": f"Message from \N{ROBOT FACE} hermes (@hermes): {message}", **more,
+        }  # fmt: skip
+        self.put(f"{message_id}.json", json.dumps(envelope, ensure_ascii=False).encode())
+        return message_id
+
+    def put(self, name: str, data: bytes) -> Path:
+        outbox = self.relay / "outbox"
+        outbox.mkdir(parents=True, exist_ok=True)
+        part = outbox / f".env-{name}.tmp"
+        part.write_bytes(data)
+        part.chmod(0o600)
+        part.rename(outbox / name)
+        return outbox / name
+
+    def reply(self, message_id: str, seconds: float = 20) -> dict[str, Any]:
+        path = self.relay / "replies" / f"{message_id}.json"
+        eventually(path.exists, seconds, f"a reply to {message_id}")
+        return dict(json.loads(path.read_text("utf-8")))
+
+    def roster(self) -> list[dict[str, Any]]:
+        try:
+            return list(json.loads((self.relay / "roster.json").read_text("utf-8"))["agents"])
+        except (OSError, ValueError):
+            return []
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    at = Hub()
+    made = Home(at)
+    at.env = {"HERMES_HOME": str(made.root)}
+    with at:
+        yield made
+
+
+def test_a_stock_agents_message_is_answered_with_no_app_open(home: Home) -> None:
+    """9.1 relay_route_queues_envelope, enqueue_claim_is_atomic_and_single_shot, write_reply."""
+    home.join("scout")
+    message_id = home.enqueue("is the build green? \N{ROBOT FACE} 'x'\n-n")
+    reply = home.reply(message_id)
+    assert reply["reply"] == "heard: is the build green? \N{ROBOT FACE} 'x'\n-n"
+    assert (reply["id"], reply["error"], reply["reason"]) == (message_id, "", "")
+    assert not (home.relay / "outbox" / f"{message_id}.json").exists()
+    assert (home.relay / "claimed" / f"{message_id}.json").exists()
+    message = home.at.receipt(message_id)["message"]
+    assert (message["from"], message["intent"], message["verified"]) == ("hermes", "request", True)
+    for folder, mode in ((home.relay / "replies", 0o700), (home.relay / "replies" / f"{message_id}.json", 0o600)):
+        assert stat.S_IMODE(folder.stat().st_mode) == mode
+
+
+def test_an_envelope_is_claimed_within_a_tenth_of_a_second(home: Home) -> None:
+    home.join("scout")
+    home.reply(home.enqueue("warm"))
+    took = []
+    for _ in range(10):
+        begun = time.monotonic()
+        message_id = home.enqueue("quick")
+        eventually(lambda m=message_id: not (home.relay / "outbox" / f"{m}.json").exists())  # type: ignore[misc]
+        took.append(time.monotonic() - begun)
+    assert sorted(took)[5] < 0.1 * MARGIN, took
+
+
+def test_what_was_there_before_the_start_is_found(home: Home) -> None:
+    home.join("scout")
+    home.at.kill9()
+    message_id = home.enqueue("from yesterday")
+    home.at.start()
+    assert home.reply(message_id)["reply"] == "heard: from yesterday"
+
+
+def test_others_envelopes_are_left_to_whoever_serves_them(home: Home) -> None:
+    home.join("scout")
+    theirs = home.enqueue("for another", connection="vps-1")
+    home.reply(home.enqueue("for us"))
+    assert (home.relay / "outbox" / f"{theirs}.json").exists()
+
+
+def test_broken_and_hostile_files_block_nothing(home: Home) -> None:
+    """9.1 claim_skips_non_dict_envelope; 10: created_at of a wrong type fails every drain; path traversal ids."""
+    home.join("scout")
+    good = {"target_connection": "angelia", "target_profile": "scout", "message": "x"}
+    for number, content in enumerate([
+        b"", b"\xff\xfe", b"[]", b'"text"', b"{", b"null",
+        json.dumps({**good, "id": "../../../etc/passwd"}).encode(),
+        json.dumps({**good, "id": "a" * 32, "created_at": [1]}).encode(),
+        json.dumps({**good, "id": "b" * 32, "created_at": 10**400}).encode(),
+        json.dumps({**good, "id": "c" * 32, "message": ["x"]}).encode(),
+        json.dumps({**good, "id": "d" * 32, "target_profile": "a/../b"}).encode(),
+        b"[" * 100_000,
+    ]):  # fmt: skip
+        home.put(f"bad{number}.json", content)
+    (home.relay / "outbox" / "folder.json").mkdir()
+    os.mkfifo(home.relay / "outbox" / "pipe.json")
+    os.symlink("/etc/passwd", home.relay / "outbox" / "link.json")
+    assert home.reply(home.enqueue("still here"))["reply"] == "heard: still here"
+    assert home.at.is_ready()
+
+
+def test_the_first_answer_stands(home: Home) -> None:
+    """9.1 write_reply_keeps_the_first_settled_reply_for_an_envelope."""
+    home.join("scout")
+    message_id = home.enqueue("sleep 1")
+    eventually(lambda: (home.relay / "claimed" / f"{message_id}.json").exists())
+    replies = home.relay / "replies"
+    replies.mkdir(exist_ok=True)
+    first = {"id": message_id, "at": 1, "reply": "from another relay", "error": "", "reason": ""}
+    (replies / f"{message_id}.json").write_text(json.dumps(first))
+    eventually(lambda: home.at.state(message_id) == "answered")
+    assert home.reply(message_id)["reply"] == "from another relay"
+
+
+def test_a_failure_comes_back_with_its_reason(home: Home) -> None:
+    """10.8: busy and failed turns reach the sender as 'unknown'."""
+    home.join("scout")
+    reply = home.reply(home.enqueue("fail"))
+    assert (reply["reply"], reply["reason"]) == ("", "provider_rate_limit")
+    assert reply["error"]
+    unknown = home.reply(home.enqueue("anybody?", target="nobody"))
+    assert "nobody" in unknown["error"]
+
+
+def test_an_old_envelope_is_not_delivered_and_its_sender_is_told(home: Home) -> None:
+    """9.1 drain_expires_old_envelope_with_queued_expired_reply."""
+    home.join("scout")
+    message_id = home.enqueue("old news", created_at=int(time.time()) - 1000)
+    reply = home.reply(message_id)
+    assert (reply["reply"], reply["reason"]) == ("", "queued_expired")
+    assert not list((home.relay / "outbox").glob("*.json"))
+    assert home.at.get(f"/v1/messages/{message_id}").status == 404
+
+
+def test_mail_to_one_agent_keeps_its_order_and_a_slow_one_holds_up_no_other(home: Home) -> None:
+    """9.1 the_outbox_is_claimed_oldest_first; 10.11: one long turn expires others' mail; 10.24 DMs arrive swapped."""
+    home.join("scout", "other")
+    slow = [home.enqueue(f"sleep 0.5 {number}") for number in range(3)]
+    quick = home.enqueue("quick", target="other")
+    assert home.reply(quick)["reply"] == "heard: quick"
+    for message_id in slow:
+        home.reply(message_id)
+    times = [home.at.receipt(message_id)["deliveries"][0]["answered_at"] for message_id in slow]
+    assert times == sorted(times)
+
+
+def test_a_hub_that_dies_between_claim_and_answer_loses_nothing(home: Home) -> None:
+    """10.11 reply or claim lost when the relay drops between drain and deliver."""
+    home.join("scout")
+    message_id = home.enqueue("sleep 1.5")
+    eventually(lambda: (home.relay / "claimed" / f"{message_id}.json").exists())
+    home.at.restart()
+    assert home.reply(message_id, 30)["reply"] == "heard: sleep 1.5"
+
+
+def test_our_agents_stand_in_the_roster_beside_others_and_stay_there(home: Home) -> None:
+    """10.12: two relays on one gateway erase each other's roster."""
+    home.join("scout", "ops")
+    eventually(lambda: [row["handle"] for row in home.roster()] == ["openclaw", "scout"], 10 * MARGIN)
+    assert {row["connection_id"] for row in home.roster()} == {"angelia"}
+    scout = home.roster()[1]
+    assert (scout["online"], "online" in home.roster()[0]) == (True, False)
+    theirs = {"profile": "far", "handle": "far", "connection_id": "vps-1", "title": "Far"}
+    (home.relay / "roster.json").write_text(json.dumps({"agents": [theirs], "updated_at": 1}))
+    eventually(lambda: [row["handle"] for row in home.roster()] == ["openclaw", "scout", "far"], 10 * MARGIN)
+    assert stat.S_IMODE((home.relay / "roster.json").stat().st_mode) == 0o600
+
+
+def test_stale_letters_do_not_stay_on_the_disk(home: Home) -> None:
+    """9.1 cleanup_bot_relay_artifacts_sweeps_stale_plaintext."""
+    home.at.kill9()
+    stale, fresh = home.enqueue("old", connection="vps-1"), home.enqueue("new", connection="vps-1")
+    long_ago = time.time() - 7 * 3600
+    os.utime(home.relay / "outbox" / f"{stale}.json", (long_ago, long_ago))
+    home.at.start()
+    eventually(lambda: not (home.relay / "outbox" / f"{stale}.json").exists())
+    assert (home.relay / "outbox" / f"{fresh}.json").exists()
+
+
+def test_a_hub_without_hermes_makes_no_folder() -> None:
+    with hub() as at:
+        at.get("/status")
+        assert not (at.base / ".hermes").exists()
