@@ -13,14 +13,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 
-from bench import backlog, batches, by_hand, cold, fanout, generator, latency, machine, report, sends, streams
+from bench import (
+    backlog,
+    batches,
+    by_hand,
+    cold,
+    fanout,
+    generator,
+    latency,
+    machine,
+    report,
+    sends,
+    streams,
+    turns,
+)
 from bench.figures import TOTAL_SECONDS, Bench, Measured
 from bench.peers import jetstream
 from bench.peers.peer import BadAnswer
 from bench.process import NotReady
 
 ROOT = Path(__file__).parents[1]
-GROUPS: tuple[ModuleType, ...] = (generator, latency, sends, batches, fanout, streams, cold, backlog)
+GROUPS: tuple[ModuleType, ...] = (generator, latency, sends, batches, fanout, streams, cold, turns, backlog)
 # What a group takes when the machine is slow; it is not begun with less left.
 GROUP_SECONDS = {backlog: 240.0}
 LEAST_SECONDS = 60.0

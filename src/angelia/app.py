@@ -36,7 +36,7 @@ from angelia.doors.http.server import HubServer
 from angelia.model.errors import DiskFull
 from angelia.model.limits import Limits
 from angelia.protocol.bot_relay import ENVELOPE_TTL_SECONDS, Times, relay_root
-from angelia.settings import Settings, SettingsError, surroundings
+from angelia.settings import Settings, SettingsError, environment
 from angelia.storage.folder import private, secret
 from angelia.storage.lock import FolderLock
 from angelia.storage.sqlite.full import MIB, Reserve
@@ -47,6 +47,7 @@ from angelia.turns.attempt import Attempts
 from angelia.turns.processes import ChildProcesses
 from angelia.turns.remains import Remains
 from angelia.turns.runner import Runner
+from angelia.turns.surroundings import surroundings
 from angelia.turns.telling import Telling
 
 log = logging.getLogger("angelia.hub")
@@ -98,10 +99,7 @@ async def serve(
     """
     limits = limits_of(settings)
     ending = _Ending()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ending.call, End.ASKED)
-    loop.add_signal_handler(signal.SIGHUP, hang_up)
+    _listen_to_signals(ending, hang_up)
     clock = SystemClock()
     store = await SqliteStore.open(
         Path(settings.data_dir, "angelia.db"),
@@ -134,9 +132,7 @@ async def serve(
             log.info("the hub serves on %s, data folder %s", " and ".join(urls), settings.data_dir)
             announce(urls)
             turns = tasks.create_task(_keep_up("turns", lambda: _run_turns(settings, bus, tools, urls[0])))
-            if (home := settings.hermes_home) is not None:
-                door = _hermes_home(home, settings, bus)
-                beside.append(tasks.create_task(_keep_up("the door for Hermes", door.run)))
+            beside.append(tasks.create_task(_keep_up("the door for Hermes", lambda: _serve_hermes(settings, bus))))
             end = await ending.wait()
             log.info("the hub is stopping: %s", _WORDS[end])
             turns.cancel()
@@ -154,6 +150,13 @@ _WORDS = {
     End.STORE_FAILED: "a commit failed, so it replaces itself and looks anew at what is on disk",
     End.LOCK_LOST: "the data folder is no longer ours: its lock file was removed or replaced",
 }
+
+
+def _listen_to_signals(ending: _Ending, hang_up: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.call, End.ASKED)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
 
 
 async def _stop(bus: Bus, server: HubServer, seconds: float) -> None:
@@ -236,12 +239,12 @@ def _hub(
 
 
 def _tools(settings: Settings) -> Tools:
-    environment = surroundings()
+    around = surroundings(environment())
     turns = _private(os.path.join(settings.data_dir, "turns"))
     return Tools(
         children=ChildProcesses(_running(settings)),
-        environment=environment,
-        home=environment["HOME"],
+        environment=around,
+        home=around["HOME"],
         private=_private(os.path.join(turns, "private")),
     )
 
@@ -270,11 +273,14 @@ def _running(settings: Settings) -> str:
     return os.path.join(settings.data_dir, "turns", "running")
 
 
-def _hermes_home(home: str, settings: Settings, bus: Bus) -> HermesHome:
+async def _serve_hermes(settings: Settings, bus: Bus) -> None:
+    """Serve the Hermes install of this machine, unless that is switched off."""
+    if (home := settings.hermes_home) is None:
+        return
     limits = bus.limits
     times = Times(limits.turn_seconds, limits.turn_attempts, limits.lock_wait_seconds)
     files = RelayFiles(relay_root(home, home), settings.hermes_connection)
-    return HermesHome(bus, files, times, ENVELOPE_TTL_SECONDS)
+    await HermesHome(bus, files, times, ENVELOPE_TTL_SECONDS).run()
 
 
 def _private(path: str) -> str:

@@ -13,6 +13,8 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
+from angelia import values as read
+
 Environment = Mapping[str, str]
 
 EXIT_WRONG_SETTINGS = 78
@@ -100,100 +102,6 @@ def is_loopback(host: str) -> bool:
     return host.startswith("127.") or host == "::1"
 
 
-# ---------------------------------------------------------------------------------------------- the shape of each value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("is no text")
-    if any(ord(sign) < 32 for sign in value):
-        raise ValueError("holds a control character")
-    return value.strip()
-
-
-def _path(value: object) -> str:
-    return os.path.expanduser(_text(value))
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError("is no number")
-    try:
-        return float(value)
-    except ValueError:
-        raise ValueError(f"{value!r} is no number") from None
-
-
-def _seconds(value: object) -> float:
-    number = _number(value)
-    if not 0.1 <= number <= 3600:
-        raise ValueError(f"{value!r} is out of range")
-    return number
-
-
-def _port(value: object) -> int:
-    number = _number(value)
-    if not 0 <= number <= 65535 or number != int(number):
-        raise ValueError(f"{value!r} is no port")
-    return int(number)
-
-
-def _path_or_off(value: object) -> str:
-    return "off" if value == "off" else _path(value)
-
-
-def _name(value: object) -> str:
-    name = _text(value)
-    if not (
-        name.isascii() and len(name) <= 64 and name[0].isalnum() and name.replace("-", "").replace("_", "").isalnum()
-    ):
-        raise ValueError(f"{name!r} is no name")
-    return name
-
-
-def _flag(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in ("1", "true", "yes", "on", "0", "false", "no", "off"):
-        return value.lower() in ("1", "true", "yes", "on")
-    raise ValueError(f"{value!r} is neither yes nor no")
-
-
-def _words(value: object) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple):
-        raise ValueError("is no list")
-    return tuple(_text(part) for part in parts)
-
-
-def _hosts(value: object) -> tuple[str, ...]:
-    hosts: list[str] = []
-    for word in _words(value):
-        address = word.strip("[]")
-        hosts += ["127.0.0.1", "::1"] if address == "localhost" else [address]
-    for host in hosts:
-        # Names other than localhost may mean several addresses, and another one tomorrow.
-        if not (":" in host or host.replace(".", "").isdigit()):
-            raise ValueError(f"{host!r} is no address")
-    return tuple(dict.fromkeys(hosts))
-
-
-def _one_of(*allowed: str) -> Callable[[object], str]:
-    def parse(value: object) -> str:
-        if value not in allowed:
-            raise ValueError(f"{value!r} is none of them")
-        return str(value)
-
-    return parse
-
-
-def _url(value: object) -> str:
-    url = _text(value).rstrip("/")
-    if not url.startswith(("http://", "https://", "unix:/")):
-        raise ValueError(f"{url!r} is no address of a hub")
-    return url
-
-
 class Field:
     """One setting: how its value is read, what is allowed, its default, and what it is for (the docs show it)."""
 
@@ -206,29 +114,39 @@ class Field:
 
 LEVELS = ("debug", "info", "warning", "error")
 FIELDS: dict[str, Field] = {
-    "data_dir": Field(_path, None, "an absolute path", "the folder that this hub owns"),
-    "port": Field(_port, PORT, "0 to 65535 (0: any free one)", "the TCP port"),
-    "hosts": Field(_hosts, ("127.0.0.1", "::1"), "a list of IP addresses, or localhost", "the addresses to listen on"),
-    "allowed_hosts": Field(_words, (), "a list of names", "further names that a Host header may say"),
-    "behind_proxy": Field(_flag, False, "true or false", "a proxy in front of the hub does TLS"),
-    "tls_certificate": Field(_path, None, "a PEM file", "the certificate chain for TLS"),
-    "tls_key": Field(_path, None, "a PEM file", "the key to that certificate"),
-    "hub_url": Field(_url, None, "http://…, https://… or unix:/…", "the hub that commands talk to"),
-    "agent": Field(_text, None, "an agent's name", "whom commands act as"),
-    "token": Field(_text, None, "a token", "that agent's token"),
+    "data_dir": Field(read.path, None, "an absolute path", "the folder that this hub owns"),
+    "port": Field(read.port, PORT, "0 to 65535 (0: any free one)", "the TCP port"),
+    "hosts": Field(
+        read.hosts, ("127.0.0.1", "::1"), "a list of IP addresses, or localhost", "the addresses to listen on"
+    ),
+    "allowed_hosts": Field(read.words, (), "a list of names", "further names that a Host header may say"),
+    "behind_proxy": Field(read.flag, False, "true or false", "a proxy in front of the hub does TLS"),
+    "tls_certificate": Field(read.path, None, "a PEM file", "the certificate chain for TLS"),
+    "tls_key": Field(read.path, None, "a PEM file", "the key to that certificate"),
+    "hub_url": Field(read.url, None, "http://…, https://… or unix:/…", "the hub that commands talk to"),
+    "agent": Field(read.text, None, "an agent's name", "whom commands act as"),
+    "token": Field(read.text, None, "a token", "that agent's token"),
     "durability": Field(
-        _one_of("full", "normal"), "full", "full or normal", "full: each commit is on the disk before it is answered"
+        read.one_of("full", "normal"),
+        "full",
+        "full or normal",
+        "full: each commit is on the disk before it is answered",
     ),
     "hermes_home": Field(
-        _path_or_off, None, "a folder, or off", "the Hermes install whose agents reach those here (else HERMES_HOME)"
+        read.path_or_off,
+        None,
+        "a folder, or off",
+        "the Hermes install whose agents reach those here (else HERMES_HOME)",
     ),
     "hermes_connection": Field(
-        _name, "angelia", "1 to 64 letters, digits, _ or -", "as which connection that Hermes knows this hub"
+        read.name, "angelia", "1 to 64 letters, digits, _ or -", "as which connection that Hermes knows this hub"
     ),
-    "keepalive_seconds": Field(_seconds, 15.0, "0.1 to 3600", "how often a silent stream says that it lives"),
-    "stop_seconds": Field(_seconds, 2.0, "0.1 to 3600", "how long open connections may take to end when the hub stops"),
-    "log_level": Field(_one_of(*LEVELS), "info", ", ".join(LEVELS), "how much the hub tells"),
-    "log_json": Field(_flag, False, "true or false", "the log is JSON, an object a line"),
+    "keepalive_seconds": Field(read.seconds, 15.0, "0.1 to 3600", "how often a silent stream says that it lives"),
+    "stop_seconds": Field(
+        read.seconds, 2.0, "0.1 to 3600", "how long open connections may take to end when the hub stops"
+    ),
+    "log_level": Field(read.one_of(*LEVELS), "info", ", ".join(LEVELS), "how much the hub tells"),
+    "log_json": Field(read.flag, False, "true or false", "the log is JSON, an object a line"),
 }
 _NOT_IN_FILE = ("token",)  # files are shared and committed by mistake
 _SHORT_NAMES = {
@@ -246,12 +164,6 @@ NOT_SETTINGS = {
         "told to a program that a message wakes (angelia join --command)",
     ),
 }  # fmt: skip
-# Whoever starts the hub may sit in an agent's own session; what the hub wakes must not take itself for that one.
-_OTHERS_SESSIONS = (
-    "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID", "CLAUDE_CODE_SSE_PORT", "CODEX_THREAD_ID",
-    "GEMINI_CLI", "HERMES_RESUME_UNANSWERED_TURN", "HERMES_SESSION_ID", "HERMES_SESSION_KEY", "HERMES_SESSION_PROFILE",
-    "HERMES_TURN_AUTHOR", "HERMES_UI_SESSION_ID", "OPENCODE", "OPENCODE_PID", "OPENCODE_SESSION_ID",
-)  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -293,14 +205,9 @@ def load(overrides: Mapping[str, object], environ: Environment | None = None, pl
     return Settings(values)
 
 
-def surroundings(environ: Environment | None = None) -> dict[str, str]:
-    """The environment that programs get which the hub starts: its own, without what is ours or names a session."""
-    env = os.environ if environ is None else environ
-    kept = {name: value for name, value in env.items() if not name.startswith("ANGELIA_")}
-    kept = {name: value for name, value in kept.items() if name not in _OTHERS_SESSIONS}
-    kept.setdefault("HOME", os.path.expanduser("~"))
-    kept.setdefault("PATH", os.defpath)
-    return kept
+def environment() -> dict[str, str]:
+    """All of it, for the one who hands it on to programs (turns/surroundings.py)."""
+    return dict(os.environ)
 
 
 def called(name: str) -> tuple[str, str]:
@@ -355,7 +262,7 @@ def _limits(
     limits: dict[str, int | float] = {}
     for name, (where, raw) in found.items():
         try:
-            number = _number(raw)
+            number = read.number(raw)
         except ValueError as error:
             raise SettingsError(where, str(error), "a number") from None
         if not 0 < number < 2**53:

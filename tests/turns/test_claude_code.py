@@ -173,7 +173,9 @@ async def test_any_other_failure_leaves_the_session_as_it_is(claude: Program, ag
 @pytest.mark.parametrize("session", ["--help", "../../x", "an old name"])
 async def test_what_is_no_session_is_never_asked_for(claude: Program, agent: ClaudeCode, session: str) -> None:
     claude.asking.sessions.append(session)
-    assert isinstance(await agent.run(claude.asking.turn("one")), Answered)
+    answered = await agent.run(claude.asking.turn("one"))
+    assert isinstance(answered, Answered)
+    assert answered.route == ROUTE  # no second try, in a new session
     assert session not in claude.calls()[0]["argv"]
 
 
@@ -231,6 +233,11 @@ async def test_it_is_over_with_its_process_though_a_child_of_its_holds_the_pipes
 
 async def test_what_it_prints_besides_is_passed_over(claude: Program, agent: ClaudeCode) -> None:
     assert isinstance(await agent.run(claude.asking.turn("CASE:noisy")), Answered)
+
+
+async def test_a_program_that_does_not_listen_to_the_end_may_answer_all_the_same(claude: Program) -> None:
+    deaf = ClaudeCode(ClaudeCodeOptions(), claude.tools_with(STAND_IN_DEAF="1"))
+    assert isinstance(await deaf.run(claude.asking.turn("x" * 1_000_000)), Answered)
 
 
 # -------------------------------------------------------------------------------------------------------------- history

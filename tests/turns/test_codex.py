@@ -115,6 +115,10 @@ async def test_a_fault_is_a_typed_reason_then_and_later(codex: Program, case: st
     assert recalled is None if home == "no record" else reason_of(recalled) is reason
 
 
+async def test_its_own_class_of_an_error_tells_where_its_words_do_not(codex: Program, agent: Codex) -> None:
+    assert reason_of(await agent.run(codex.asking.turn("CASE:full"))) is Reason.PROVIDER_SERVER_ERROR
+
+
 @pytest.mark.parametrize("case", ["wordless", "unfinished", "silent", "early"])
 async def test_a_false_success_is_no_answer(codex: Program, agent: Codex, case: str) -> None:
     assert reason_of(await agent.run(codex.asking.turn(f"CASE:{case}"))) is Reason.UNKNOWN

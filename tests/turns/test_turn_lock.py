@@ -289,6 +289,20 @@ async def test_a_file_that_was_removed_keeps_nobody_out(folder: str, hold: Hold)
         assert taken(folder, "ops")
 
 
+async def test_a_file_that_is_removed_while_it_is_locked_is_locked_anew(folder: str) -> None:
+    removals = 0
+
+    def removed_first(descriptor: int, how: int) -> None:
+        nonlocal removals
+        if not removals:
+            os.unlink(lock_path(folder, "ops"))
+            removals += 1
+        fcntl.flock(descriptor, how)
+
+    async with turn_lock(folder, "ops", 0, SystemClock(), flock=removed_first):
+        assert taken(folder, "ops")
+
+
 async def test_trouble_with_the_file_is_not_told_as_busy(folder: str, tmp_path: Path) -> None:
     """9.3 lock_infrastructure_error_is_not_misreported_as_target_busy: EIO surfaces, and leaves no file open."""
 

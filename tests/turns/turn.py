@@ -1,7 +1,6 @@
 """A turn as the runner would hand it to an adapter, and the tools of a hub, for tests of adapters."""
 
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,17 +22,19 @@ def envelope(text: str | None = "hello", body: bytes | None = None, **fields: An
     return plain._replace(**fields)
 
 
-def turn(
-    text: str = "hello", message: Envelope | None = None, begun: Callable[[str], None] = len, **fields: Any
-) -> Turn:
+def turn(text: str = "hello", message: Envelope | None = None, **fields: Any) -> Turn:
     """A turn with this text; ``fields`` change it."""
     message = message or envelope(text)
     plain = Turn(
         agent="bot", message=message, text=text, prompt=f"alice writes: <<{text}>>", stamped=f"[alice] {text}",
         conversation="bot", session=None, key=f"{message.id}-1", again=False, seconds=30.0,
-        environment={"ANGELIA_FROM": "alice", "ANGELIA_URL": "http://127.0.0.1:18900"}, begun=begun,
+        environment={"ANGELIA_FROM": "alice", "ANGELIA_URL": "http://127.0.0.1:18900"}, begun=_ignore,
     )  # fmt: skip
     return replace(plain, **fields)
+
+
+def _ignore(session: str) -> None:
+    """Nobody keeps it."""
 
 
 def tools(base: Path, grace_seconds: float = 5.0, **environment: str) -> Tools:

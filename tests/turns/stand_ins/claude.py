@@ -124,6 +124,11 @@ def main() -> None:
         error = f"No conversation found with session ID: {session}"
         _say(type="result", subtype="error_during_execution", is_error=True, num_turns=0, errors=[error])
         _end(1, error + "\n")
+    if ENVIRONMENT.get("STAND_IN_DEAF"):
+        os.close(0)
+        _say(type="result", subtype="success", is_error=False, num_turns=1, result="I did not listen.")
+        time.sleep(1)  # it lives on, so that whoever writes to it finds nobody
+        return
     line = sys.stdin.readline()
     with open(ENVIRONMENT["STAND_IN_LOG"], "a") as log:
         log.write(json.dumps({"argv": arguments, "stdin": line, "environment": ENVIRONMENT, "pid": os.getpid()}) + "\n")

@@ -42,6 +42,7 @@ FAULTS: dict[str, tuple[str, Any]] = {
     "500": ("We’re currently experiencing high demand, which may cause temporary errors.", "internal_server_error"),
     "drop": ("stream disconnected before completion: error sending request", "other"),
     "key": ("Missing environment variable: `FAKE_KEY`.", "other"),
+    "full": ("The model that you chose cannot take you on.", "server_overloaded"),
     "fault": ("something of its own broke", "other"),
 }
 

@@ -10,8 +10,8 @@ from angelia.bus.glance import Disk, glance
 from angelia.bus.health import Health, look
 from angelia.doors.http.call import Call
 from angelia.model.errors import BadRequest
-from angelia.protocol.native import CheckOut
 from angelia.protocol.times import rfc3339
+from angelia.protocol.turns import CheckOut
 
 BATCH_PATH = "/v1/messages"
 

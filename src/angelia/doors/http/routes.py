@@ -33,6 +33,7 @@ from angelia.doors.http.openapi import describe
 from angelia.model.errors import MethodNotAllowed, NotFound
 from angelia.protocol import library as shapes
 from angelia.protocol import native
+from angelia.protocol import turns as turn_shapes
 
 Handler = Callable[[Call, Bus, Hub], Awaitable[None]]
 
@@ -99,8 +100,8 @@ ROUTES = (
     Route("GET", "/v1/search", library.find, None, shapes.FoundOut, ("q", "from", "to", "before", "limit")),
     Route("GET", "/v1/events", events.events, None, shapes.EventOut, ("agent", "last", "last_event_id")),
     Route("GET", "/v1/agents/{handle}/briefing", briefing.brief),
-    Route("GET", "/v1/agents/{handle}/check", turns.check, None, native.CheckOut),
-    Route("GET", "/v1/turns", turns.listing, None, native.TurnsOut),
+    Route("GET", "/v1/agents/{handle}/check", turns.check, None, turn_shapes.CheckOut),
+    Route("GET", "/v1/turns", turns.listing, None, turn_shapes.TurnsOut),
     Route("POST", "/v1/turns/{id}/stop", turns.end, native.Nothing),
     Route("POST", "/v1/backups", backups.make, shapes.BackupIn, shapes.CopyOut),
     Route("POST", "/v1/down", hub.down),

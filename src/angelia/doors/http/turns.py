@@ -9,6 +9,7 @@ from angelia.doors.http.hub import Hub
 from angelia.model.address import check_handle
 from angelia.model.errors import BadRequest
 from angelia.protocol import native
+from angelia.protocol import turns as shapes
 from angelia.protocol.times import rfc3339
 
 
@@ -17,7 +18,7 @@ async def listing(call: Call, bus: Bus, hub: Hub) -> None:
     may(call.caller, "look_at_turns")
     running = sorted(bus.runs.busy.copy().values(), key=lambda run: run.since)
     ended = list(reversed(bus.runs.lately))
-    await call.answer(native.TurnsOut(turns=[_out(run) for run in (*running, *ended)], running=len(running)))
+    await call.answer(shapes.TurnsOut(turns=[_out(run) for run in (*running, *ended)], running=len(running)))
 
 
 async def end(call: Call, bus: Bus, hub: Hub) -> None:
@@ -40,9 +41,9 @@ async def check(call: Call, bus: Bus, hub: Hub) -> None:
     await call.answer(await hub.adapters.look(agent.adapter))
 
 
-def _out(run: Run) -> native.TurnOut:
+def _out(run: Run) -> shapes.TurnOut:
     envelope = run.parcel.envelope
-    return native.TurnOut(
+    return shapes.TurnOut(
         id=envelope.id,
         agent=run.agent,
         from_=envelope.sender,

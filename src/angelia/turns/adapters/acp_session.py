@@ -26,6 +26,7 @@ from angelia.turns.child import Running
 
 ANSWER_BYTES = Limits().reply_bytes
 LINE_BYTES = 16 * 1024 * 1024  # a tool's output, or a file that was edited, stands in one line
+ANSWER_SECONDS = 60.0  # to anything but a prompt: some agents load for ten
 CANCEL_SECONDS = 3.0  # from asking it to stop to ending it
 LAST_WORD_SECONDS = 1.0  # from the end of the process to the last line that it wrote before
 # Gemini CLI tells a conversation's past after it said that it was loaded; then it is quiet. At most so long.
@@ -101,10 +102,12 @@ class _Pipes:
 
     def __init__(self, child: Running) -> None:
         self._child = child
+        self.sent: str | None = None  # the method of what went out last
 
     async def send(self, message: dict[str, Any]) -> None:
         self._child.stdin.write(msgspec.json.encode(message) + b"\n")
-        await self._child.stdin.drain()
+        await self._child.stdin.drain()  # raises where the end of the line did not get out
+        self.sent = message.get("method")
 
     async def receive(self) -> dict[str, Any] | None:
         """The next message; None at the end, or at a line that is too long to be one."""
@@ -131,9 +134,10 @@ class Peer:
     def __init__(self, child: Running, *, allow: bool) -> None:
         """``allow``: what it asks leave for is granted."""
         self._child, self._allow = child, allow
-        self._connection = Connection(self._answer, _Pipes(child))
+        self._pipes = _Pipes(child)
+        self._connection = Connection(self._answer, self._pipes)
         self._ear: _Ear | None = None
-        self._heard_at = 0.0
+        self._told = asyncio.Event()
         self._can: dict[str, Any] = {}
         self.name = self.version = ""
         self.open: set[str] = set()
@@ -165,14 +169,20 @@ class Peer:
         self.open.add(made)
         return made, note
 
+    @property
+    def resumes(self) -> bool:
+        """Whether it can go on in a session of an earlier process."""
+        return self._has_resume or self._can.get("loadSession") is True
+
+    @property
+    def _has_resume(self) -> bool:
+        return _dict(self._can.get("sessionCapabilities")).get("resume") is not None
+
     async def _load(self, session: str, where: dict[str, Any]) -> bool:
         """Open a session of an earlier process, by the way that does not tell its past where there is one."""
-        if "resume" in _dict(self._can.get("sessionCapabilities")):
-            way = "session_resume"
-        elif self._can.get("loadSession") is True:
-            way = "session_load"
-        else:
+        if not self.resumes:
             return False
+        way = "session_resume" if self._has_resume else "session_load"
         try:
             await self._ask(way, {"sessionId": session, **where})
         except RequestError:
@@ -182,43 +192,142 @@ class Peer:
         return True
 
     async def _until_quiet(self) -> None:
-        loop = asyncio.get_running_loop()
-        begun = self._heard_at = loop.time()
-        while (left := self._heard_at + QUIET_SECONDS - loop.time()) > 0 and loop.time() < begun + PAST_SECONDS:
-            await asyncio.sleep(left)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PAST_SECONDS):
+                while True:
+                    self._told.clear()
+                    async with asyncio.timeout(QUIET_SECONDS):
+                        await self._told.wait()
 
     async def prompt(self, session: str, text: str, seconds: float) -> Said | Refused | Ended:
         """Run a turn in an open session. Raises ``NeverHeard``. Cancelled, it asks the agent to stop first; ``sound``
         then says whether it did."""
-        self._ear = ear = _Ear(session)
         self.sound = False
-        mark = self._child.last_words()
         async with asyncio.TaskGroup() as tasks:
-            asked = tasks.create_task(self._prompt(ear, text))
             over = tasks.create_task(self._child.wait())
+            await asyncio.sleep(0)  # an end that is known already is heard of here
+            self._ear = ear = _Ear(session)
+            asked = tasks.create_task(_nothing() if over.done() else self._prompt(ear, text))
             full = tasks.create_task(ear.full.wait())
             try:
-                await asyncio.wait({asked, over, full}, timeout=seconds * PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-                log = self._in_vain(mark)
-                if not log:
-                    await asyncio.wait({asked, over, full}, return_when=asyncio.FIRST_COMPLETED)
-                if over.done():
-                    await asyncio.wait({asked}, timeout=LAST_WORD_SECONDS)
-                if full.done() or not (asked.done() or over.done()):
-                    await self._call_off(session, asked)
+                end = await self._hear_out(ear, asked, over, full, seconds)
             except asyncio.CancelledError:
-                await self._call_off(session, asked)
+                self.sound = await self._call_off(session, asked)
                 raise
             finally:
                 self._ear = None
                 for task in (asked, over, full):
                     task.cancel()
-        if full.done() and not full.cancelled():
+        if end is None:
+            raise NeverHeard("It had ended.")
+        return end
+
+    async def _hear_out(
+        self,
+        ear: _Ear,
+        asked: "asyncio.Task[Said | Refused | Ended | None]",
+        over: "asyncio.Task[int]",
+        full: "asyncio.Task[bool]",
+        seconds: float,
+    ) -> Said | Refused | Ended | None:
+        mark = self._child.last_words()
+        either = {asked, over, full}
+        if not (await asyncio.wait(either, timeout=seconds * PATIENCE, return_when=asyncio.FIRST_COMPLETED))[0]:
+            log = _tries_again(mark, self._child.last_words())
+            if log:
+                self.sound = await self._call_off(ear.session, asked)
+                return Ended("nothing but try again", log)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if ear.full.is_set():
+            self.sound = await self._call_off(ear.session, asked)
             return Ended("too much")
-        if asked.done() and not asked.cancelled():
-            end = asked.result()
-            if isinstance(end, NeverHeard):
-                raise end
-            self.sound = not isinstance(end, Ended) and not over_was(over)
-            return end
-        return Ended("gone") if over_was(over) else Ended("nothing but try again", log)
+        if asked not in (await asyncio.wait({asked}, timeout=LAST_WORD_SECONDS))[0]:
+            return Ended("gone")
+        end = asked.result()
+        self.sound = isinstance(end, Said | Refused) and not over.done()
+        return end
+
+    async def _prompt(self, ear: _Ear, text: str) -> Said | Refused | Ended | None:
+        """None where the process cannot have had it."""
+        method = AGENT_METHODS["session_prompt"]
+        wish = {"sessionId": ear.session, "prompt": [{"type": "text", "text": text}]}
+        self._pipes.sent = None
+        try:
+            result = await self._connection.send_request(method, wish)
+        except RequestError as error:
+            return Refused(error.code, str(error), error.data)
+        except OSError:
+            return Ended("gone") if self._pipes.sent == method else None
+        return Said(_dict(result), "".join(ear.pieces))
+
+    async def _call_off(self, session: str, asked: "asyncio.Task[Said | Refused | Ended | None]") -> bool:
+        """Ask it to stop what it does; whether it has within a few seconds."""
+        try:
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await self._connection.send_notification(AGENT_METHODS["session_cancel"], {"sessionId": session})
+                await asyncio.wait({asked})
+        except (TimeoutError, OSError):
+            return False
+        return isinstance(asked.result(), Said | Refused)
+
+    async def end(self) -> None:
+        """End the process."""
+        self.sound = False
+        try:
+            await self._connection.close()
+        finally:
+            await self._child.end()
+
+    def last_words(self) -> str:
+        """The end of what it wrote to standard error."""
+        return self._child.last_words()
+
+    async def _ask(self, method: str, wish: dict[str, Any]) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return _dict(await self._connection.send_request(AGENT_METHODS[method], wish))
+        except TimeoutError:
+            raise NeverHeard(f"It did not answer {AGENT_METHODS[method]} within {ANSWER_SECONDS:g} s.") from None
+        except OSError:
+            raise NeverHeard("It ended before it was given anything.") from None
+
+    async def _answer(self, method: str, params: Any, is_notification: bool) -> Any:
+        """What the agent asks of us, or tells us."""
+        params = _dict(params)
+        if method == CLIENT_METHODS["session_update"]:
+            self._told.set()
+            if self._ear is not None and params.get("sessionId") == self._ear.session:
+                self._ear.hear(_dict(params.get("update")))
+            return None
+        if method == CLIENT_METHODS["session_request_permission"]:
+            return {"outcome": _outcome(params.get("options"), allow=self._allow)}
+        if is_notification:
+            return None
+        raise RequestError.method_not_found(method)
+
+
+async def _nothing() -> None:
+    """What is asked of a process that has ended."""
+
+
+def _outcome(options: Any, *, allow: bool) -> dict[str, Any]:
+    """The answer to a question for leave: for this once, where that is offered; nothing is chosen against the rule."""
+    wanted = ("allow_once", "allow_always") if allow else ("reject_once", "reject_always")
+    offered = [option for option in (options if isinstance(options, list) else ()) if isinstance(option, dict)]
+    for kind in wanted:
+        for option in offered:
+            if option.get("kind") == kind and isinstance(option.get("optionId"), str):
+                return {"outcome": "selected", "optionId": option["optionId"]}
+    return {"outcome": "cancelled"}
+
+
+def _tries_again(before: str, log: str) -> str:
+    """The last line that speaks of another try, where it was written since ``before``; with what follows it."""
+    found = list(_TRIES_AGAIN.finditer(log))
+    if not found or found[-1][0] in before:
+        return ""
+    return log[found[-1].start() :]
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -3,7 +3,7 @@
 import asyncio
 
 from angelia.protocol.adapters import with_kind
-from angelia.protocol.native import CheckOut
+from angelia.protocol.turns import CheckOut
 from angelia.turns.adapters import registry
 from angelia.turns.adapters.port import Tools
 

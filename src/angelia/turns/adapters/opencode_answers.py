@@ -1,8 +1,8 @@
 """What OpenCode's messages and errors mean: the same for its server, its command line and its history. Pure.
 
-What must stay true: a turn went well where its last message has text and no error; OpenCode answers with status 200 when
-it had none, too. An answer is ours only where the message that it answers is. The texts of
-providers may hold keys, so they go to the classifier and never to the sender.
+What must stay true: a turn went well where its last message has text and no error; OpenCode answers with status 200
+either way. An answer is ours only where the message that it answers is. The texts of providers may hold keys, so they
+go to the classifier and never to the sender.
 """
 
 import re

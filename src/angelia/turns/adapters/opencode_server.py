@@ -1,8 +1,8 @@
 """OpenCode by its HTTP server: turns in sessions that a person may watch, and a history that says what became of one.
 
 What must stay true: a status of 200 alone is no answer (see ``opencode_answers``). A connection that is lost in the
-middle is *lost* and no failure: the server works on without us. A turn that is stopped is stopped there, too. Nobody sits at
-the screen, so what the agent asks leave for is answered by us, as the options say.
+middle is *lost* and no failure: the server works on without us. A turn that is stopped is stopped there, too. Nobody
+sits at the screen, so what the agent asks leave for is answered by us, as the options say.
 """
 
 import asyncio
