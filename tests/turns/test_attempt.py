@@ -215,15 +215,16 @@ async def test_the_sender_may_want_it_otherwise(bench: Bench, replay: Replay, st
 
 
 async def test_what_the_hub_before_was_in_the_middle_of_goes_on_from_the_agents_history(bench: Bench) -> None:
+    await bench.hub.send(text="thanks", intent="ack")
     sent = await bench.hub.send(intent="request")
     run = await bench.begin()
-    key = f"{sent.envelope.id}-1"
+    before = await bench.attempts.telling.turn(run, bench.way(Scripted()), again=False)
     await bench.hub.restart()
     after = Bench(bench.hub)
     (run,) = await turns.orphans(after.hub.bus)
     agent = Scripted(recalls=Answered("42", "history"))
     await after.attempts.resume(run, after.way(agent))
-    assert (agent.turns, agent.recalled[0].key) == ([], key)
+    assert (agent.turns, agent.recalled[0].key, agent.recalled[0].prompt) == ([], before.key, before.prompt)
     assert (await after.hub.row(sent)).state is State.ANSWERED
 
 

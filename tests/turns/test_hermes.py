@@ -230,6 +230,7 @@ async def test_an_answer_is_what_was_said_last(install: Install, server: HermesS
     ("text", "expected", "began"),
     [
         ("AN-ERROR", Reason.PROVIDER_QUOTA_LIMIT, True),
+        ("BARE-ERROR", Reason.PROVIDER_SERVER_ERROR, True),
         ("ONLY-WORDS", Reason.PROVIDER_RATE_LIMIT, True),
         ("CUT-SHORT", Reason.UNKNOWN, True),
         ("STATUS 403", Reason.MISSING_CONFIG, False),

@@ -13,7 +13,7 @@ What must stay true:
   middle of is still leased, and counts as such.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from angelia.bus.claim import expire, hand_over
 from angelia.bus.core import Bus
@@ -100,29 +100,33 @@ def _hold(bus: Bus, run: Run) -> None:
 
 
 async def orphans(bus: Bus) -> list[Run]:
-    """What the hub before, or a runner that failed, was in the middle of, as runs that are going on; what was only shown
-    with them goes back. Called before any turn begins."""
+    """What the hub before, or a runner that failed, was in the middle of, as runs that are going on, with the acks that
+    were shown with them. Called before any turn begins."""
 
     def unit(tx: Tx) -> list[Run]:
         runs: list[Run] = []
-        for delivery in tx.turns():
-            envelope = tx.message(delivery.message_id)
-            if envelope is None:
+        notes: dict[str, list[Parcel]] = {}
+        for parcel in _with_messages(tx, tx.turns()):
+            mailbox = parcel.delivery.mailbox
+            if parcel.envelope.intent is Intent.ACK:
+                notes.setdefault(mailbox, []).append(parcel)
                 continue
-            parcel = Parcel(delivery, envelope)
-            if envelope.intent is Intent.ACK:
-                give_back(bus, tx, parcel, Event.RELEASE, used=False)
-                continue
-            if (old := bus.runs.busy.get(delivery.mailbox)) is not None:
+            if (old := bus.runs.busy.get(mailbox)) is not None:
                 bus.runs.end(tx, old)
-            run = _run(bus, delivery.mailbox, parcel, [], "")
+            run = _run(bus, mailbox, parcel, notes.setdefault(mailbox, []), "")
             run.orphan = True
             runs.append(run)
             bus.runs.begin(tx, run)
             tx.then(lambda run=run: _hold(bus, run))  # type: ignore[misc]
+        for parcel in [note for mailbox in notes.keys() - {run.mailbox for run in runs} for note in notes[mailbox]]:
+            give_back(bus, tx, parcel, Event.RELEASE, used=False)
         return runs
 
     return await bus.store.write(unit, essential=True)
+
+
+def _with_messages(tx: Tx, deliveries: Sequence[Delivery]) -> list[Parcel]:
+    return [Parcel(d, envelope) for d in deliveries if (envelope := tx.message(d.message_id)) is not None]
 
 
 async def answered(bus: Bus, run: Run, text: str) -> bool:

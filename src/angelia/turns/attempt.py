@@ -36,16 +36,16 @@ class Attempts:
     """Brings begun turns to an end."""
 
     def __init__(self, bus: Bus, telling: Telling) -> None:
-        self._bus, self._telling = bus, telling
+        self._bus, self.telling = bus, telling
 
     async def run(self, run: Run, way: Way) -> None:
         """Run it, once more where that is right, and store what became of it."""
-        turn = await self._telling.turn(run, way, again=False)
+        turn = await self.telling.turn(run, way, again=False)
         await self._settle(run, way, turn, await self._once(run, way, turn))
 
     async def resume(self, run: Run, way: Way) -> None:
         """The hub before was in the middle of it: look what became of it, and go on from there."""
-        turn = await self._telling.turn(run, way, again=True)
+        turn = await self.telling.turn(run, way, again=True)
         run.kind = way.kind
         await self._settle(run, way, turn, Lost("The hub ended while its turn ran.", "none"))
 
@@ -57,7 +57,7 @@ class Attempts:
             run.route = outcome.route
             if not await self._wants_more(run, turn, outcome):
                 break
-            turn = await self._telling.turn(run, way, again=True)
+            turn = await self.telling.turn(run, way, again=True)
             outcome = await self._once(run, way, turn)
         await self._store(run, outcome)
 
@@ -67,7 +67,7 @@ class Attempts:
             return _STOPPED
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(_limited(way, turn))
-            run.stop = task.cancel
+            run.stop = lambda: _end(task)
         run.stop = None
         return _STOPPED if task.cancelled() else task.result()
 
@@ -131,6 +131,10 @@ class Attempts:
             except (DiskFull, Unwell) as error:
                 log.warning("the outcome of a turn cannot be stored yet: %s", error)
                 await asyncio.sleep(FULL_SECONDS)
+
+
+def _end(task: asyncio.Task[Outcome]) -> None:
+    task.cancel()
 
 
 async def _limited(way: Way, turn: Turn) -> Outcome:

@@ -4,9 +4,10 @@ What must stay true: who writes and whether that is proved is said by the hub, o
 it was sent. A child gets its own agent's name and token, and nothing else of ours.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 
 from angelia.bus.core import Bus
@@ -36,15 +37,16 @@ class Telling:
         name = f"session:{way.kind}:{conversation}"
         session = await bus.store.read(lambda view: view.note(name))
         text = said(envelope)
+        key = f"{envelope.id}-{run.parcel.delivery.attempt}"
         return Turn(
             agent=run.agent,
             message=envelope,
             text=text,
-            prompt=prompt(envelope, text, [_note(note) for note in run.notes], os.urandom),
+            prompt=prompt(envelope, text, [_note(note) for note in run.notes], self._randomness(key)),
             stamped=attribution(self._title(envelope.sender), envelope.sender) + text,
             conversation=conversation,
             session=session.decode() if session is not None else None,
-            key=f"{envelope.id}-{run.parcel.delivery.attempt}",
+            key=key,
             again=again,
             seconds=way.options.timeout_seconds or bus.limits.turn_seconds,
             environment=self._environment(run, conversation),
@@ -61,6 +63,16 @@ class Telling:
             self.bus.submit(lambda tx: tx.put_note(name, session.encode(), now))
 
         return begun
+
+    def _randomness(self, key: str) -> Callable[[int], bytes]:
+        """Bytes that nobody else can guess, and the same when the same attempt is told again: after a crash its prompt
+        is looked for in the agent's history."""
+        calls = count()
+
+        def some(size: int) -> bytes:
+            return blake2b(f"fence {key} {next(calls)}".encode(), key=self.bus.store.secret, digest_size=size).digest()
+
+        return some
 
     def _environment(self, run: Run, conversation: str) -> dict[str, str]:
         envelope = run.parcel.envelope

@@ -107,6 +107,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return state.hung_up.set()
         if "AN-ERROR" in text:
             return self._end("error", 0, {"hermes": {"failed": True, "error": "HTTP 402: Insufficient credits."}})
+        if "BARE-ERROR" in text:
+            self._say("HTTP 500: Internal server error")
+            return self._end("error", 5)
         if "ONLY-WORDS" in text:
             reply = "API call failed after 3 retries: HTTP 429: Rate limit reached."
             self._say(reply)
