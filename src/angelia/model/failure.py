@@ -153,6 +153,15 @@ def read_reason(word: object) -> Reason:
         return Reason.UNKNOWN
 
 
+def reason_of(error: BaseException, names: Iterable[str]) -> Reason:
+    """The reason of an error that ended a delivery: its own where that is one of the set (errors of other libraries
+    have a ``reason``, too), a time-out's, else what its text speaks of (``names`` as for ``classify_output``)."""
+    own = read_reason(getattr(error, "reason", None))
+    if own is not Reason.UNKNOWN:
+        return own
+    return Reason.DELIVERY_TIMEOUT if isinstance(error, TimeoutError) else classify_output(str(error), names)
+
+
 def retry_after(reason: str) -> Retry:
     """What may be tried once more after ``reason``; nothing after a word that is none.
 

@@ -48,6 +48,10 @@ class Rejected(NamedTuple):
     row: int
     reason: str
 
+    def content(self) -> dict[str, object]:
+        """As it stands in the answer to a push."""
+        return self._asdict()
+
 
 class Roster(NamedTuple):
     """What became of a push: the rows that are kept, sorted by connection and profile, and those that are not."""

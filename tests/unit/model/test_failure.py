@@ -12,6 +12,7 @@ from angelia.model.failure import (
     on_hermes_wire,
     prose,
     read_reason,
+    reason_of,
     retry_after,
 )
 
@@ -90,6 +91,8 @@ TABLE = [
     ("error at line 502", UNKNOWN),
     ("exit code 401", UNKNOWN),
     ("status 4290", UNKNOWN),
+    ("http 4011", UNKNOWN),
+    ("error code 4020", UNKNOWN),
     ("http 5000", UNKNOWN),
     ("rate -- limit", UNKNOWN),
     ("the model was fine, the file was lost", UNKNOWN),
@@ -140,6 +143,8 @@ def test_the_cause_is_found_beside_the_bookkeeping_of_every_run() -> None:
         ("status ops429 429", ["ops429"]),
         ("status x 429", ["x"]),
         ("rate x limit", ["x"]),
+        ("ratequotalimit", ["quota"]),
+        ("Ops Quota Bot is gone", ["ops", "Ops Quota Bot"]),
         ("@overloaded and @overloaded-2 are gone", ["overloaded", "overloaded-2"]),
         ("(a+) quota (a+)", ["(a+) quota (a+)"]),
     ],
@@ -172,6 +177,35 @@ def test_any_output_and_any_names_have_a_reason(text: str | None, names: list[st
 @given(st.sampled_from([text for text, _ in TABLE if text]))
 def test_a_text_that_is_nothing_but_a_name_speaks_of_nothing(text: str) -> None:
     assert classify_output(f"@{text} is gone", [text]) is UNKNOWN
+
+
+# ---- errors
+
+
+class Refused(Exception):
+    """An error with a reason, which may be anybody's."""
+
+    def __init__(self, text: str, reason: object = None) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Refused("target_busy: wait", Reason.TARGET_BUSY), Reason.TARGET_BUSY),
+        (Refused("…", "queued_expired"), Reason.QUEUED_EXPIRED),
+        (Refused("HTTP 429: slow down", "CERTIFICATE_VERIFY_FAILED"), RATE),
+        (Refused("it broke", OSError("quota")), UNKNOWN),
+        (TimeoutError(), Reason.DELIVERY_TIMEOUT),
+        (RuntimeError("HTTP 401: no"), ACCESS),
+        (RuntimeError("it broke"), UNKNOWN),
+        (RuntimeError("@quota-bot broke"), UNKNOWN),
+    ],
+)
+def test_every_refusal_has_a_reason_of_the_set(error: BaseException, reason: Reason) -> None:
+    """9.2 PR #114955, 10.8: busy, timeout, classifiable, unclassifiable, a reason outside and inside the vocabulary."""
+    assert reason_of(error, ["quota-bot"]) is reason
 
 
 # ---- what may be tried again

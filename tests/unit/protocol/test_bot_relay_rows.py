@@ -60,6 +60,7 @@ def test_good_rows_are_kept_sorted_and_bad_ones_named() -> None:
         ("b", "zeta", "first"),
     ]
     assert [place for place, _ in found.rejected] == [1, 2, 3, 5]
+    assert found.rejected[0].content() == {"row": 1, "reason": "profile is missing"}
     words = ("missing", "letters", "object", "came first")
     assert all(word in reason for word, (_, reason) in zip(words, found.rejected, strict=True))
     assert read_roster(roster_bytes(found.rows, 1)) == found.rows
@@ -106,6 +107,7 @@ def test_fields_are_cut_to_their_lengths_and_a_description_to_one_line() -> None
     assert len(kept.title) == 119  # the 120th was a blank
     assert kept.description.startswith("a b dd")
     assert len(kept.description) == 160
+    assert only(connection_label="l" * 79 + " cut").connection_label == "l" * 79
     assert only(title=5).title == "5"
     assert only(title=["x"]).title == only(title=None).title == only(title=False).title == ""
 
