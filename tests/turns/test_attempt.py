@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ class Bench:
         self.hub = hub
         self.attempts = Attempts(hub.bus, Telling(bus=hub.bus, url="http://127.0.0.1:1", tokens=tokens))
 
-    async def wake(self, adapter: Scripted, options: Options | None = None, **message: object) -> Parcel:
+    async def wake(self, adapter: Scripted, options: Options | None = None, **message: Any) -> Parcel:
         """Send a request, and run its turn; the delivery as it is then."""
         sent = await self.hub.send(**{"intent": "request", **message})
         run = await self.begin()
@@ -126,6 +127,14 @@ async def test_what_may_have_passed_is_tried_once_more_in_the_same_conversation(
     assert (first.again, second.again) == (False, True)
     assert first.conversation == second.conversation
     assert first.key != second.key
+
+
+@pytest.mark.parametrize("output", ["HTTP 429: slow down", "HTTP 503: later", "maximum context length exceeded"])
+async def test_of_what_a_program_printed_three_classes_are_run_once_more(bench: Bench, output: str) -> None:
+    """9.4 deliver re-runs exactly once on 429 and on overflow; the rest stands in the next two tests."""
+    agent = Scripted(Failed("no", "fake", output=f"{output}\nsession_id: 7"), Answered("42", "fake"))
+    done = await bench.wake(agent)
+    assert (len(agent.turns), done.delivery.state) == (2, State.ANSWERED)
 
 
 async def test_there_is_no_third(bench: Bench) -> None:

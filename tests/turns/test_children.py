@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from angelia.turns.child import Children, Ended
+from angelia.turns.child import GRACE_SECONDS, Children, Ended
 from angelia.turns.processes import DRAIN_SECONDS, ChildProcesses
 from tests.turns.watching import eventually, lives, number_in, runs
 
@@ -74,8 +74,10 @@ async def test_a_child_that_never_reads_does_not_hold_the_turn(children: ChildPr
 
 
 async def test_both_streams_are_kept_apart_and_the_exit_code_is_told(children: ChildProcesses) -> None:
+    begin = time.monotonic()
     assert await sh(children, "echo out; echo err >&2; exit 3") == Ended(3, b"out\n", b"err\n")
     assert (await sh(children, "kill -KILL $$")).code == -signal.SIGKILL
+    assert time.monotonic() - begin < DRAIN_SECONDS  # there is nothing to wait for
 
 
 async def test_output_as_large_as_the_limit_is_whole(children: ChildProcesses) -> None:
@@ -107,6 +109,45 @@ async def test_a_child_that_ended_has_ended_though_its_own_child_holds_the_pipes
     left = await number_in(tmp_path / "pid")
     assert runs(left)  # it ended well: what it left is its own business
     os.kill(left, signal.SIGKILL)
+
+
+async def test_what_its_own_children_print_a_moment_later_is_kept(children: ChildProcesses) -> None:
+    ended = await sh(children, "(sleep 0.1; echo late; echo late >&2) & echo early")
+    assert ended == Ended(0, b"early\nlate\n", b"late\n")
+
+
+async def test_a_child_that_cannot_be_noted_does_not_run(children: ChildProcesses, tmp_path: Path) -> None:
+    await sh(children, "true")
+    before = _open()
+    (tmp_path / "running").rmdir()
+    for _ in range(3):
+        with pytest.raises(FileNotFoundError):
+            await sh(children, "sleep 1000", note="k")
+        with pytest.raises(FileNotFoundError):
+            await children.start(["/bin/cat"], environment=PLAIN, folder="/", line_bytes=LIMIT, note="k")
+    assert _our_children() == ""
+    await eventually(lambda: _open() == before)
+
+
+async def test_what_has_ended_is_not_waited_for_though_nobody_reaps_it(
+    children: ChildProcesses, tmp_path: Path
+) -> None:
+    """As in a container whose first process does not: here a process outside the group leaves one of it unreaped."""
+    script = f"""import os, time
+if os.fork():
+    time.sleep(1000)
+elif os.fork():
+    os.setsid()
+    open("{tmp_path}/outside", "w").write(f"{{os.getpid()}}\\n")
+    time.sleep(1000)
+"""
+    async with running(children, f"exec {sys.executable} -c '{script}'") as task:
+        outside = await number_in(tmp_path / "outside")
+        begin = time.monotonic()
+        task.cancel()
+    assert time.monotonic() - begin < GRACE_SECONDS / 2
+    assert runs(outside)
+    os.kill(outside, signal.SIGKILL)
 
 
 async def test_a_child_that_failed_leaves_nothing(children: ChildProcesses, tmp_path: Path) -> None:

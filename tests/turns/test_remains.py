@@ -127,9 +127,10 @@ async def test_what_is_not_the_process_of_the_note_is_left_alone(
     assert names(folder) == []
 
 
-async def test_a_process_that_leads_no_group_is_left_alone(folder: Path) -> None:
+@pytest.mark.parametrize("changed", [{}, {"group": os.getpgid(0)}])
+async def test_a_process_that_leads_no_group_is_left_alone(folder: Path, changed: dict[str, Any]) -> None:
     process = begin("/bin/sleep", "1000", leads=False)  # in the group of this very test
-    note(folder, process.pid)
+    note(folder, process.pid, **changed)
     assert await Remains(str(folder)).end_remains() == []
     assert process.poll() is None
     process.kill()
@@ -197,3 +198,8 @@ def test_notes_are_shut_to_others(folder: Path, stranger: "subprocess.Popen[byte
     assert path.stat().st_mode & 0o777 == 0o600
     Remains(str(folder)).forget(led_by(stranger.pid))
     assert not path.exists()
+
+
+def test_a_folder_is_made_with_the_one_above_it(tmp_path: Path) -> None:
+    Remains(str(tmp_path / "turns" / "running"))
+    assert (tmp_path / "turns").stat().st_mode & 0o777 == 0o700

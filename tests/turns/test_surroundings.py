@@ -15,5 +15,10 @@ def test_nothing_of_ours_and_nobodys_session_is_handed_on() -> None:
     }  # fmt: skip
 
 
+def test_angelia_itself_is_found_after_everything_else() -> None:
+    assert surroundings({"PATH": "/bin"}, "/opt/angelia/bin")["PATH"] == "/bin:/opt/angelia/bin"
+    assert surroundings({"PATH": "/opt/angelia/bin:/bin"}, "/opt/angelia/bin")["PATH"] == "/opt/angelia/bin:/bin"
+
+
 def test_there_is_always_a_home_and_a_path() -> None:
     assert set(surroundings({})) == {"HOME", "PATH"}

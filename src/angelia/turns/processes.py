@@ -34,13 +34,14 @@ _PIECE_BYTES = 65536  # what a pipe holds
 
 
 class ChildProcesses:
-    """Starts programs, each in a process group of its own that is noted on disk while it runs."""
+    """Starts programs, each in a process group of its own that is noted on disk while it runs. ``grace_seconds``: how
+    long what is asked to end may take; a hub that stops has less time than a turn that does."""
 
     def __init__(self, folder: str, *, grace_seconds: float = GRACE_SECONDS) -> None:
         """Takes the folder for notes, which is made and shut to others; and how long what is asked to end may take."""
         self._remains = Remains(folder)
         self._folder = folder
-        self._grace_seconds = grace_seconds
+        self.grace_seconds = grace_seconds
 
     async def run(
         self,
@@ -104,13 +105,15 @@ class ChildProcesses:
             argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=dict(environment), cwd=folder,
             start_new_session=True, bufsize=0,
         )  # fmt: skip
-        return _Child(process, self._remains, self._grace_seconds)
+        return _Child(process, self._remains, lambda: self.grace_seconds)
 
 
 class _Child:
     """A program that runs, with its group. ``code`` once it has ended; ``news`` is set then."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", remains: Remains, grace_seconds: float) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", remains: Remains, grace_seconds: Callable[[], float]
+    ) -> None:
         self.process = process
         self.group = led_by(process.pid)
         self.code: int | None = None
@@ -164,7 +167,7 @@ class _Child:
         """Let go of it; unless it ended well, its group ends first."""
         try:
             if not well:
-                await self.group.end(self._grace_seconds)
+                await self.group.end(self._grace_seconds())
                 with suppress(TimeoutError):
                     async with asyncio.timeout(KILLED_SECONDS):
                         await self._over.wait()

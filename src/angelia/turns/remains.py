@@ -7,6 +7,7 @@ was looked at is gone, the broken ones too. Notes need not survive the machine: 
 
 import asyncio
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,7 +33,8 @@ class Remains:
     """The notes of one hub, in a folder of its own."""
 
     def __init__(self, folder: str) -> None:
-        """Takes the folder, which is made and shut to others."""
+        """Takes the folder, which is made and shut to others; so is the one above it, where that is not there yet."""
+        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         os.chmod(folder, 0o700)
         self._folder = Path(folder)
@@ -62,17 +64,18 @@ class Remains:
         left = [note for _, note in found if note is not None and self._is_left(note)]
         async with asyncio.TaskGroup() as tasks:
             for note in left:
-                tasks.create_task(asyncio.to_thread(_reap, note.pid))
+                # Beside the end, which does not wait for it.
+                threading.Thread(target=_reap, args=(note.pid,), name=f"reap {note.pid}", daemon=True).start()
                 tasks.create_task(Group(note.pid, note.started).end(grace_seconds))
         for path, _ in found:
             path.unlink(missing_ok=True)
         return [note.key for note in left]
 
     def _is_left(self, note: _Note) -> bool:
-        if note.pid <= 1 or note.group != note.pid or note.boot != self._boot or started(note.pid) != note.started:
+        if note.pid <= 1 or note.boot != self._boot or started(note.pid) != note.started:
             return False
         with suppress(ProcessLookupError):
-            return os.getpgid(note.pid) == note.group
+            return os.getpgid(note.pid) == note.group == note.pid
         return False
 
 

@@ -14,10 +14,15 @@ _OTHERS_SESSIONS = (
 )  # fmt: skip
 
 
-def surroundings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The hub's own environment, without what is ours or names a session; with a home and a path in any case."""
+def surroundings(environ: Mapping[str, str], own: str | None = None) -> dict[str, str]:
+    """The hub's own environment, without what is ours or names a session; with a home and a path in any case.
+
+    ``own``: the folder of ``angelia`` itself, so that what is woken can answer by it; the last one that is looked into.
+    """
     kept = {name: value for name, value in environ.items() if not name.startswith("ANGELIA_")}
     kept = {name: value for name, value in kept.items() if name not in _OTHERS_SESSIONS}
     kept.setdefault("HOME", os.path.expanduser("~"))
     kept.setdefault("PATH", os.defpath)
+    if own is not None and own not in kept["PATH"].split(os.pathsep):
+        kept["PATH"] += os.pathsep + own
     return kept
