@@ -50,6 +50,14 @@ async def test_the_first_turn_begins_a_session_and_the_next_goes_on_in_it(
     assert resumed[-2:] == ["--resume", session]
 
 
+async def test_a_session_that_goes_on_under_another_name_is_known_by_that(claude: Program) -> None:
+    agent = ClaudeCode(ClaudeCodeOptions(), claude.tools_with(STAND_IN_FORKS="1"))
+    for text in ("one", "two", "three"):
+        assert isinstance(await agent.run(claude.asking.turn(text)), Answered)
+    assert len(set(claude.asking.sessions)) == 3
+    assert [call["argv"][-1] for call in claude.calls()][1:] == claude.asking.sessions[:2]
+
+
 async def test_what_a_turn_used_is_told_for_that_turn_alone(claude: Program, agent: ClaudeCode) -> None:
     for text in ("one", "two", "three"):
         answered = await agent.run(claude.asking.turn(text))

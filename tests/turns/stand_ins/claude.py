@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -132,6 +133,8 @@ def main() -> None:
     line = sys.stdin.readline()
     with open(ENVIRONMENT["STAND_IN_LOG"], "a") as log:
         log.write(json.dumps({"argv": arguments, "stdin": line, "environment": ENVIRONMENT, "pid": os.getpid()}) + "\n")
+    if "--resume" in arguments and ENVIRONMENT.get("STAND_IN_FORKS"):  # as releases of 2025 did
+        transcript = transcript.with_stem(session := str(uuid.uuid4()))
     message = json.loads(line)["message"]
     found = re.search(r"CASE:(\w+)", message["content"][0]["text"])
     transcript.parent.mkdir(parents=True, exist_ok=True)
