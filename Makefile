@@ -1,7 +1,7 @@
 # Angelia's commands. Needs Python 3.11 or newer and make; written for GNU Make 3.81 (macOS) and any POSIX shell.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types bench docs soak lock clean FORCE
+.PHONY: help run test lint types bench docs soak lab lock clean FORCE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -40,6 +40,10 @@ docs: $(VENV)/dev.stamp ## check that README, docs and examples say what the cod
 
 soak: $(VENV)/dev.stamp ## minutes of load and of killing
 	@$(BIN)/python -m pytest -q -m soak
+
+LAB := $(CURDIR)/build/lab
+lab: $(VENV)/dev.stamp ## real agents on a stand-in model, behind a real hub (root, npm; installs them first)
+	@$(BIN)/python -m tests.lab $(LAB) --write $(AGENTS)
 
 # The newest versions that pyproject.toml allows, for every Python and system at once; uv lives only as long as this runs.
 UV_COMPILE := $(VENV)-lock/bin/uv pip compile -q --no-config --universal --python-version 3.11 --upgrade \
