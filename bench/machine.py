@@ -8,16 +8,23 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("apsw", "httptools", "msgspec", "starlette", "uvicorn", "uvloop")
+PACKAGES = ("apsw", "httptools", "msgspec", "uvicorn", "uvloop")
 
 
-def facts(root: Path, folder: Path, versions: dict[str, str]) -> dict[str, str]:
+def load() -> str:
+    """How many processes wanted a core in the last minute, and in the last five."""
+    one, five, _ = os.getloadavg()
+    return f"{one:.1f} (five minutes: {five:.1f})"
+
+
+def facts(root: Path, folder: Path, versions: dict[str, str], load_before: str) -> dict[str, str]:
     """What a reader needs to know, by name."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(root),
         "machine": f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB",
+        "load": f"{load_before} before, {load()} behind, its own included",
         "system": f"{platform.system()} {platform.release()}, {_file_system(folder)}",
         "Python": f"{platform.python_implementation()} {platform.python_version()} ({sys.platform})",
         "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.figures import Figure, Measured
+from bench.figures import Bench, Figure, Measured
 
 
 def verdict(found: Measured) -> str:
@@ -23,26 +23,47 @@ def line(found: Measured) -> str:
 HEADER = f"{'figure':10} {'measured':>14} {'must':>14} {'aim':>14}"
 
 
-def write(folder: Path, facts: Mapping[str, str], found: Sequence[Measured], missing: Mapping[str, str]) -> None:
+_HELD = {"aim": "yes, and what is aimed at", "ok": "yes", "NO": "no"}
+
+
+def peers(bench: Bench) -> list[str]:
+    """The hub and what it stands beside, a row each; of a peer that is not there it is said why."""
+    columns = list(dict.fromkeys(column for values in bench.beside.values() for column in values))
+    rows = [f"| {' | '.join([' ', *columns])} |", "|---" * (len(columns) + 1) + "|"]
+    rows += [f"| {' | '.join([name, *(v.get(c, '') for c in columns)])} |" for name, v in bench.beside.items()]
+    return [*rows, *(f"| {name} | {why} |" for name, why in bench.absent.items())]
+
+
+def write(
+    folder: Path,
+    facts: Mapping[str, str],
+    found: Sequence[Measured],
+    missing: Mapping[str, str],
+    beside: Sequence[str],
+) -> None:
     """Both files, anew."""
     _write_json(folder / "results.json", facts, found, missing)
-    (folder / "results.md").write_text("\n".join(_markdown(facts, found, missing)) + "\n")
+    (folder / "results.md").write_text("\n".join(_markdown(facts, found, missing, beside)) + "\n")
 
 
-def _markdown(facts: Mapping[str, str], found: Sequence[Measured], missing: Mapping[str, str]) -> list[str]:
+def _markdown(
+    facts: Mapping[str, str], found: Sequence[Measured], missing: Mapping[str, str], beside: Sequence[str]
+) -> list[str]:
     lines = [
         "# Measurements",
         "",
-        "Written by `make bench`; medians, rounds taken in turn, everything on loopback.",
+        "Written by `make bench`; medians, rounds taken in turn, everything on loopback. What was tried, and what each",
+        "figure is made of: [notes.md](notes.md).",
         "",
     ]
     lines += [f"- {name}: {fact}" for name, fact in facts.items()]
-    lines += ["", "| figure | measured | must | aim | | behind it |", "|---|---|---|---|---|---|"]
+    lines += ["", "| figure | measured | must | aim | held | behind it |", "|---|---|---|---|---|---|"]
     for each in found:
         figure = each.figure
         cells = [figure.title, figure.shown(each.value), figure.bound(figure.must), figure.bound(figure.aim)]
-        lines.append(f"| {' | '.join([*cells, verdict(each), each.told])} |")
-    lines += ["", "`aim`, `ok` (the bound that must hold does) or `NO`.", "", "## What limits each", ""]
+        lines.append(f"| {' | '.join([*cells, _HELD[verdict(each)], each.told])} |")
+    lines += ["", "## Beside others", "", *beside, "", "The seed's server has nothing on disk.", ""]
+    lines += ["## What limits each", ""]
     lines += [f"- **{each.figure.title}**: {each.figure.limits}" for each in found]
     busy = max((each.busy_before for each in found), default=0.0)
     lines += ["", f"Before the figures others used at most {busy:.0%} of the machine."]

@@ -7,9 +7,10 @@ from contextlib import ExitStack
 
 from bench.figures import Bench, Figure, Measured
 from bench.load import Crowd, Rate, median
-from bench.peers import installed
 from bench.peers.angelia import Angelia
+from bench.peers.jetstream import JetStream
 from bench.peers.peer import Peer
+from bench.peers.redis import Redis
 from bench.peers.seed import Seed
 
 CONNECTIONS = 64
@@ -27,12 +28,9 @@ FIGURES = (OVER_JETSTREAM, OVER_SEED)
 def measure(bench: Bench) -> list[Measured]:
     """Both figures from the same rounds."""
     with ExitStack() as stack:
-        peers: list[Peer] = []
-        kinds: list[type[Peer]] = [Angelia, *installed(), Seed]
-        for kind in kinds:
-            peers.append(kind(bench.place(kind.name)))
-            stack.callback(peers[-1].stop)
-        bench.versions.update({peer.name: peer.version() for peer in peers})
+        hub = Angelia(bench.place("angelia"))
+        stack.callback(hub.stop)
+        peers: list[Peer] = [hub, *bench.start((JetStream, Redis, Seed), stack)]
         rates: dict[str, list[float]] = {peer.name: [] for peer in peers}
         own: list[float] = []
         for peer in peers:
@@ -46,8 +44,12 @@ def measure(bench: Bench) -> list[Measured]:
             bench.tell(f"round {number + 1}: " + ", ".join(f"{k} {v[-1]:,.0f}/s" for k, v in rates.items()))
     middle = {name: median(values) for name, values in rates.items()}
     told = ", ".join(f"{name} {value:,.0f}/s" for name, value in middle.items())
+    for name, value in middle.items():
+        bench.beside.setdefault(name, {})[f"durable sends/s, {CONNECTIONS} connections"] = f"{value:,.0f}"
     load = f"the load took {median(own):.0%} of a core"
-    found = [Measured(OVER_SEED, middle["angelia"] / middle["seed"], load, rates)]
+    found = []
+    if "seed" in middle:
+        found.append(Measured(OVER_SEED, middle["angelia"] / middle["seed"], load, rates))
     if "jetstream" in middle:
         found.insert(0, Measured(OVER_JETSTREAM, middle["angelia"] / middle["jetstream"], told, rates))
     return found

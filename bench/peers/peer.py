@@ -32,6 +32,11 @@ class Peer(ABC):
         folder.mkdir(parents=True, exist_ok=True)
         self.process = self.start()
 
+    @classmethod
+    def missing(cls) -> str | None:
+        """Why it cannot be measured here; None where it is installed."""
+        return None
+
     @abstractmethod
     def start(self) -> Process:
         """Start the server and wait until it serves."""

@@ -27,6 +27,10 @@ READ = command(b"XREADGROUP", b"GROUP", b"readers", b"one", b"BLOCK", b"0", b"ST
 class Redis(Peer):
     name = "redis"
 
+    @classmethod
+    def missing(cls) -> str | None:
+        return None if program() else "is not installed here"
+
     def start(self) -> Process:
         self.port = free_port()
         path = program()

@@ -14,6 +14,7 @@ from angelia.client.core.verbs import Verbs
 from angelia.client.errors import ClientError, LostHub, NoHub, NotAHub, TimedOut
 
 WHERE = "http://hub"
+WALL = 1_790_000_000.0
 Outcome = object  # (status, content), bytes, a Head … or a ClientError, which is thrown
 
 
@@ -63,7 +64,7 @@ class Script:
 
     def post(self, name: str | None = "scout", **more: Any) -> Post:
         given = {"answer_seconds": 30.0, "patience_seconds": 15.0, "draw": lambda: 1.0, **more}
-        return Post(WHERE, name, now=lambda: self.now, **given)
+        return Post(WHERE, name, now=lambda: self.now, wall=lambda: WALL + self.now, **given)
 
     def verbs(self, name: str | None = "scout", **more: Any) -> Verbs:
         return Verbs(self.post(name, **more))

@@ -7,6 +7,7 @@ refused to the one that would close it; a person at a terminal closes none.
 
 from angelia.bus.ports import Parcel, Tx
 from angelia.model.address import PERSON
+from angelia.model.delivery import Hand
 
 
 class Waiter:
@@ -14,6 +15,7 @@ class Waiter:
     ``open`` and ``taken`` are read there. ``users`` counts the calls that wait on it now; until ``keep_until``
     (monotonic seconds) one may still come. ``written``: some call has brought the answer to its caller."""
 
+    hand = Hand.ASK
     __slots__ = ("answer", "asker", "keep_until", "message_id", "open", "taken", "targets", "users", "written")
 
     def __init__(self, message_id: str, asker: str, targets: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from angelia.bus.ports import Store, Tx
-from angelia.model.address import PERSON, RESERVED, SEED_AGENTS
+from angelia.model.address import PERSON, RESERVED, SEED_AGENTS, Address
 from angelia.model.agent import Agent, Token
 from angelia.model.errors import RateLimited, UnknownAgent
 
@@ -30,6 +30,9 @@ class Directory:
         self._tokens: dict[bytes, Token] = {}
         self._members: set[str] = set()
         self._left: set[str] = set()
+        self._addresses: dict[str, Address] = {}
+        self._listed: tuple[int, tuple[Address, ...]] = (-1, ())  # as it was after so many changes
+        self._changes = 0
         self._known = 0  # names, as the units see it
 
     async def open(self, store: Store, now: int) -> None:
@@ -76,9 +79,21 @@ class Directory:
         hint = f" Did you mean {', '.join(close)}?" if close else ""
         raise UnknownAgent(f"Nobody here is called '{name}'.{hint} Nothing was stored.", suggestions=close)
 
-    def members(self) -> tuple[str, ...]:
-        """The mailboxes that get what is sent to ``*``."""
-        return tuple(sorted(self._members))
+    def address(self, mailbox: str) -> Address | None:
+        """The address of a name that is known, by its mailbox key as it stands."""
+        return self._addresses.get(mailbox)
+
+    def members(self) -> tuple[Address, ...]:
+        """Who gets what is sent to ``*``, in the order of their mailboxes; put together once for all until it changes.
+
+        The count is read first: where a name changes meanwhile, what is made here is made again the next time.
+        """
+        changes, found = self._listed
+        if changes != self._changes:
+            changes = self._changes
+            found = tuple([self._addresses.get(box) or Address(box) for box in sorted(self._members)])
+            self._listed = changes, found
+        return found
 
     def token_agent(self, digest: bytes, now: int) -> str | None:
         """The handle that a token with this digest proves, or None."""
@@ -158,14 +173,18 @@ class Directory:
             return
         self._left.discard(agent.mailbox)
         self.agents[agent.mailbox] = agent
+        self._addresses[agent.mailbox] = Address(agent.handle)
         (self._members.add if agent.member else self._members.discard)(agent.mailbox)
+        self._changes += 1
 
     def _forget(self, token: Token) -> None:
         self._tokens.pop(token.digest, None)
 
     def _unset(self, mailbox: str) -> None:
         self.agents.pop(mailbox, None)
+        self._addresses.pop(mailbox, None)
         self._members.discard(mailbox)
+        self._changes += 1
         for token in self.tokens_of(mailbox):
             self._forget(token)
 

@@ -91,9 +91,13 @@ class Events:
         # One letter more than is shown, so that it is known whether there is more.
         detail = text[: LETTERS + 1] if text is not None else (envelope.body or b"")[: LETTERS + 1]
         for row in rows:
-            self.note(What.ACCEPTED, at, row, detail)
+            self._ring.append((What.ACCEPTED, at, row, detail))
             if row.state is not State.QUEUED:
-                self.note(None, at, row)
+                self._ring.append((None, at, row, None))
+                self.place += 1
+        self.place += len(rows)
+        if self.readers:
+            self._signals.wake(_KEY)
 
     def moved(self, at: int, row: Delivery) -> None:
         """A delivery is in another state."""

@@ -7,6 +7,7 @@ is the agent's own" has one order with every commit; all else here belongs to th
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -34,7 +35,8 @@ class Connection(Protocol):
 class Stream:
     """One open stream. ``ended`` says why it ends: ``superseded``, ``bye``, ``lagged`` or ``gone``.
 
-    ``handed``: what was written and is still leased, with its attempt.
+    ``handed``: what was written and is still leased, with its attempt. ``sink``: the door's way to write one parcel at
+    once, while it ``waits`` for it.
     """
 
     mailbox: str
@@ -57,6 +59,7 @@ class Stream:
     keepalive_due: bool = False
     quiet_since: float = 0.0
     progress: tuple[int, float] = (0, 0.0)
+    sink: Callable[[Parcel], None] | None = None
     _taken: int = 0
     _taken_bytes: int = 0
     _freed: int = 0
@@ -71,12 +74,8 @@ class Stream:
         """How many more bytes fit; one delivery that is larger still goes alone."""
         return self.window_bytes - (self._taken_bytes - self._freed_bytes)
 
-    def reserve(self, tx: Tx, size: int) -> None:
-        """A delivery is leased to this stream by a unit; on the store's thread."""
-        self._add(1, size)
-        tx.otherwise(lambda: self._add(-1, -size))
-
-    def _add(self, count: int, size: int) -> None:
+    def hold(self, count: int, size: int) -> None:
+        """So much is leased to it by a unit (or, below zero, was not after all); on the store's thread."""
         self._taken += count
         self._taken_bytes += size
 
@@ -109,6 +108,10 @@ class Stream:
             return False
         return True if left else None
 
+    def waits(self) -> bool:
+        """True while its door has written everything, the other side has taken it, and nothing else is to be told."""
+        return self._wake is not None and not self._wake.done() and self.ended is None and not self.connection.unsent()
+
     def wake(self) -> None:
         """Make the stream's door look again."""
         if self._wake is not None and not self._wake.done():
@@ -124,6 +127,19 @@ class Stream:
         """A future that the next ``wake`` ends. Take it before looking, wait on it after."""
         self._wake = asyncio.get_running_loop().create_future()
         return self._wake
+
+
+def reserve(tx: Tx, places: Sequence[tuple[Stream, int]]) -> None:
+    """Deliveries of these sizes are leased to these streams by a unit; on the store's thread."""
+    for stream, size in places:
+        stream.hold(1, size)
+
+    def undo() -> None:
+        for stream, size in places:
+            stream.hold(-1, -size)
+
+    if places:
+        tx.otherwise(undo)
 
 
 class Streams:

@@ -15,7 +15,7 @@ from angelia.bus.events import What
 from angelia.bus.moves import give_back, move
 from angelia.bus.place import push
 from angelia.bus.ports import Parcel, Scope, Tx, View
-from angelia.bus.streams import Connection, Stream
+from angelia.bus.streams import Connection, Stream, reserve
 from angelia.model.delivery import Delivery, Event, Hand, State
 from angelia.model.envelope import Envelope
 from angelia.model.errors import BadRequest, RateLimited
@@ -217,7 +217,6 @@ def _left(bus: Bus, stream: Stream) -> None:
 async def next_items(bus: Bus, stream: Stream) -> list[Item]:
     """What to write next; waits until there is something. ``End`` is the last item of a stream."""
     while True:
-        waiter = stream.waiter()
         if stream.reset is not None:
             reset, stream.reset = stream.reset, None
             return [Reset(reset)]
@@ -235,6 +234,7 @@ async def next_items(bus: Bus, stream: Stream) -> list[Item]:
         items += [Mail(stream.buffer.popleft()) for _ in range(len(stream.buffer))]
         if items:
             return items
+        waiter = stream.waiter()  # nothing was waited for since the first look, so nothing was missed
         if stream.observer:
             if page := await _observe(bus, stream):
                 return page
@@ -271,8 +271,7 @@ async def _fetch(bus: Bus, stream: Stream) -> None:
         if bus.streams.attached.get(stream.mailbox) is not stream or stream.ended is not None:
             return
         parcels = take(bus, tx, Scope(mailbox=stream.mailbox), stream.room(), stream.hand, stream.room_bytes())
-        for parcel in parcels:
-            stream.reserve(tx, parcel.delivery.size)
+        reserve(tx, [(stream, parcel.delivery.size) for parcel in parcels])
         tx.then(lambda: _push_all(bus, stream, parcels))
 
     await bus.store.write(unit, essential=True)

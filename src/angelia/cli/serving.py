@@ -3,6 +3,7 @@
 What must stay true: nothing here knows what a hub is made of; that is ``app.py``. This is loaded once the lock is held.
 """
 
+import gc
 import logging
 import os
 import resource
@@ -22,6 +23,9 @@ log = logging.getLogger("angelia.hub")
 # A stream takes one, and there may be 12,000; the kernel's own bound for a process is lower on macOS.
 FILES_WANTED = 16_384
 FILES_MACOS = 10_240
+# Messages are freed by their counts; the collector finds nothing in them, and would look at each some times: a tenth of
+# the time. What the program itself is made of is never looked at again.
+COLLECT_AFTER = 50_000
 
 
 class StoreUnfit(Exception):
@@ -47,6 +51,8 @@ def serve(
         stdio.leave_terminal(path)
         log.info("the terminal is gone; the hub goes on, and logs here. It ends with: angelia down")
 
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 20, 20)
     try:
         end = uvloop.run(app.serve(settings, lock, tcp, unix, announce, hang_up, _allow_files()))
     except SettingsError:

@@ -5,7 +5,7 @@ not UTF-8 is refused with a reason, and nothing deeper than the bound is ever wa
 """
 
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -47,10 +47,17 @@ def compact(data: bytes, depth: int) -> bytes:
     return encode(value(data, depth))
 
 
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}  # making one takes longer than a small message
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    return _decoders.get(kind) or _decoders.setdefault(kind, msgspec.json.Decoder(kind))
+
+
 def struct(data: bytes, kind: type[T], depth: int) -> T:
     """A request of this shape. ``BadJson`` where it is no JSON, ``BadRequest`` where the shape is another."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return _decoder(kind).decode(data)
     except msgspec.ValidationError as error:
         raise BadRequest(f"{error}. Nothing was stored.") from None
     except RecursionError:

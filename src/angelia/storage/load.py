@@ -2,13 +2,17 @@
 
 What must stay true: the sums are those of the rows, always: every change of a row is told by ``added``, ``moved`` or
 ``weigh``, and a unit that is rolled back gives its changes to ``undo``. A mailbox without an open delivery has no
-entry, so memory follows what is open and not what ever was. One ``Loads`` belongs to one thread.
+entry (but for the ``KEPT`` that are at hand), so memory follows what is open and not what ever was. One ``Loads``
+belongs to one thread.
 """
 
 from collections.abc import Iterable, Sequence
 
 from angelia.bus.ports import Load
 from angelia.model.delivery import Delivery, State
+
+# Mail to a live stream is open for a moment only: an entry that is empty for that long need not be made anew.
+KEPT = 4_096
 
 # mailbox, sender, then what to add to: open (and the sender's count), ready, queued, bytes
 Change = tuple[str, str, int, int, int, int]
@@ -57,32 +61,34 @@ class Loads:
         self._of: dict[str, Load] = {}
 
     def of(self, mailbox: str) -> Load:
-        """The sums of one mailbox; a fresh empty one, which nothing updates, where nothing is open."""
-        return self._of.get(mailbox) or Load()
+        """The sums of one mailbox, to be read alone; where nothing is open, that may be one for all."""
+        return self._of.get(mailbox, _EMPTY)
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Add these changes."""
         for mailbox, sender, opened, ready, queued, size in changes:
-            self._add(mailbox, sender, opened, ready, queued, size)
+            load = self._of.get(mailbox)
+            if load is None:
+                load = self._of[mailbox] = Load()
+            load.ready += ready
+            load.queued += queued
+            load.bytes += size
+            if opened:
+                load.open += opened
+                count = load.by_sender.get(sender, 0) + opened
+                if count:
+                    load.by_sender[sender] = count
+                else:
+                    del load.by_sender[sender]
+                if not load.open and len(self._of) > KEPT:
+                    del self._of[mailbox]
 
     def undo(self, changes: Sequence[Change]) -> None:
         """Take these changes back, the last one first."""
-        for mailbox, sender, opened, ready, queued, size in reversed(changes):
-            self._add(mailbox, sender, -opened, -ready, -queued, -size)
+        self.apply(
+            (mailbox, sender, -opened, -ready, -queued, -size)
+            for mailbox, sender, opened, ready, queued, size in reversed(changes)
+        )
 
-    def _add(self, mailbox: str, sender: str, opened: int, ready: int, queued: int, size: int) -> None:
-        load = self._of.get(mailbox)
-        if load is None:
-            load = self._of[mailbox] = Load()
-        load.ready += ready
-        load.queued += queued
-        load.bytes += size
-        if opened:
-            load.open += opened
-            count = load.by_sender.get(sender, 0) + opened
-            if count:
-                load.by_sender[sender] = count
-            else:
-                del load.by_sender[sender]
-            if not load.open:
-                del self._of[mailbox]
+
+_EMPTY = Load()

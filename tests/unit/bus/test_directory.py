@@ -7,7 +7,7 @@ import pytest
 
 from angelia.bus.directory import SEEN_STEP_MS, Directory, digest_of
 from angelia.bus.ports import Tx
-from angelia.model.address import RESERVED
+from angelia.model.address import RESERVED, Address
 from angelia.model.agent import Agent, Token
 from angelia.model.errors import RateLimited, UnknownAgent
 from angelia.model.limits import Limits
@@ -34,7 +34,7 @@ async def in_step(hub: SmallHub) -> None:
 async def test_two_names_are_known_from_the_start_and_are_members() -> None:
     hub = await SmallHub.open(known=())
     assert set(hub.bus.directory.agents) == {"hermes", "openclaw"}
-    assert hub.bus.directory.members() == ("hermes", "openclaw")
+    assert list(map(str, hub.bus.directory.members())) == ["hermes", "openclaw"]
     await in_step(hub)
 
 
@@ -74,12 +74,29 @@ async def test_a_reserved_name_is_never_learnt(hub: SmallHub, name: str) -> None
     assert hub.bus.directory.find(name) is None
 
 
+async def test_members_are_listed_anew_when_they_change_and_only_then(hub: SmallHub) -> None:
+    before = hub.bus.directory.members()
+    assert hub.bus.directory.members() is before
+    await hub.know("Dora", member=True)
+    assert {each.mailbox for each in hub.bus.directory.members()} == {each.mailbox for each in before} | {"dora"}
+    await hub.bus.store.write(lambda tx: hub.bus.directory.remove(tx, "dora"))
+    assert hub.bus.directory.members() == before
+
+
+async def test_an_address_is_found_by_the_mailbox_alone(hub: SmallHub) -> None:
+    await hub.know("Dora")
+    assert hub.bus.directory.address("dora") == Address("Dora")
+    assert hub.bus.directory.address("Dora") is None
+    await hub.bus.store.write(lambda tx: hub.bus.directory.remove(tx, "dora"))
+    assert hub.bus.directory.address("dora") is None
+
+
 async def test_membership_is_won_and_never_lost_by_a_lesser_call(hub: SmallHub) -> None:
     await hub.know("dora")
-    assert "dora" not in hub.bus.directory.members()
+    assert "dora" not in {each.mailbox for each in hub.bus.directory.members()}
     await hub.take("dora")
     await hub.send("dora")
-    assert "dora" in hub.bus.directory.members()
+    assert "dora" in {each.mailbox for each in hub.bus.directory.members()}
     await in_step(hub)
 
 

@@ -24,6 +24,21 @@ async def test_a_live_stream_takes_it_at_once(hub: SmallHub) -> None:
     assert row.sweep_at is None
 
 
+async def test_a_door_that_waits_writes_it_at_once_and_the_others_in_their_turn(hub: SmallHub) -> None:
+    reader = await hub.listen()
+    at_once: list[str | None] = []
+    reader.stream.sink = lambda parcel: at_once.append(parcel.envelope.text)
+    await hub.send(text="before it waits")
+    assert await reader.read() == ["before it waits"]
+    await hub.send(text="while it waits")
+    reader.socket.kept = 1
+    await hub.send(text="while bytes are left")
+    reader.socket.kept = 0
+    await hub.send(text="behind that")
+    assert at_once == ["while it waits"]
+    assert await reader.read() == ["while bytes are left", "behind that"]
+
+
 async def test_the_row_on_disk_is_the_one_that_was_answered(hub: SmallHub) -> None:
     await hub.listen()
     sent = await hub.send()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from angelia.bus.ports import Parcel, Tx
-from angelia.bus.streams import Stream, Streams
+from angelia.bus.streams import Stream, Streams, reserve
 from angelia.model.delivery import Hand
 from angelia.storage.memory import MemoryStore
 from tests.fakes.clock import settle
@@ -21,7 +21,7 @@ def stream(hand: Hand = Hand.AUTO, mailbox: str = "ann") -> Stream:
 async def reserved(one: Stream, *sizes: int) -> None:
     def unit(tx: Tx) -> None:
         for size in sizes:
-            one.reserve(tx, size)
+            reserve(tx, [(one, size)])
 
     await MemoryStore().write(unit)
 
@@ -56,7 +56,7 @@ async def test_what_was_not_stored_takes_no_room() -> None:
     one = stream()
 
     def unit(tx: Tx) -> None:
-        one.reserve(tx, 1000)
+        reserve(tx, [(one, 1000)])
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -128,6 +128,22 @@ async def test_room_in_a_manual_window_wakes_its_door(hand: Hand, woken: bool) -
     waiter = one.waiter()
     one.free(1)
     assert waiter.done() is woken
+
+
+async def test_a_door_waits_while_it_has_nothing_to_write_nor_to_say() -> None:
+    one, socket = stream(), Socket()
+    one.connection = socket
+    assert not one.waits()
+    one.waiter()
+    assert one.waits()
+    socket.kept = 1
+    assert not one.waits()
+    socket.drain()
+    one.wake()
+    assert not one.waits()
+    one.waiter()
+    one.ended = "bye"
+    assert not one.waits()
 
 
 async def test_waking_a_cancelled_door_does_no_harm() -> None:

@@ -37,12 +37,13 @@ class Gone(Exception):
 class Call:
     """A request on its way through a handler."""
 
-    __slots__ = ("_pairs", "answered", "connection", "receive", "scope", "send")
+    __slots__ = ("_pairs", "answered", "connection", "params", "receive", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope, self.receive, self.send = scope, receive, send
         self.connection: Connection = connection_of(scope)
         self.answered = False
+        self.params: dict[str, str] = {}
         self._pairs: list[tuple[str, str]] | None = None
 
     @property
@@ -53,7 +54,7 @@ class Call:
 
     def param(self, name: str) -> str:
         """A part of the path."""
-        return str(self.scope["path_params"][name])
+        return self.params[name]
 
     def header(self, name: bytes) -> str | None:
         """A header, by its lower-case name; the first where there are several."""
@@ -174,6 +175,14 @@ class Call:
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Go on with it; waits while the other side takes nothing."""
         await self.send({"type": "http.response.body", "body": data, "more_body": more})
+
+    def write_now(self, data: bytes) -> None:
+        """The same where the other side has taken all there was, so that nothing has to be waited for."""
+        try:
+            next(self.send({"type": "http.response.body", "body": data, "more_body": True}).__await__())
+        except StopIteration:
+            return
+        raise RuntimeError("the connection does not take what it has room for")
 
     async def handed_over(self) -> bool:
         """Whether all that was answered has left this process over a connection that was still open."""

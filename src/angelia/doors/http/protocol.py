@@ -62,6 +62,36 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
+class _WayOut:
+    """What a request's answer is written to: its head leaves together with the first piece of its body.
+
+    Each write is a packet of its own, which costs more than all that is made for it, and wakes the reader twice.
+    """
+
+    __slots__ = ("_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._head is None and not data.startswith(b"HTTP/1.1 1"):
+            self._head = data
+        elif self._head:
+            self._transport.write(self._head + data)
+            self._head = b""
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class HubProtocol(HttpToolsProtocol):
     """``HubServer`` makes one for each connection."""
 
@@ -217,6 +247,8 @@ class HubProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
+        if cycle.scope["method"] != "HEAD":
+            cycle.transport = _WayOut(self.transport)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:

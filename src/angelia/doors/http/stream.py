@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from angelia.bus.caller import may
 from angelia.bus.core import Bus
+from angelia.bus.ports import Parcel
 from angelia.bus.streams import Stream
 from angelia.bus.subscribe import (
     End,
@@ -93,11 +94,13 @@ async def _serve(
         if not call.is_open:
             _lost(opened)
         await _write(call, bus, opened, sse.connected(bus.limits.retry_milliseconds), ())
+        opened.sink = lambda parcel: _write_now(call, bus, opened, encoder, parcel)
         while await _write_next(call, bus, opened, encoder):
             pass
     finally:
         call.connection.on_lost = None
         if opened is not None:
+            opened.sink = None
             await detach(bus, opened)
 
 
@@ -122,6 +125,17 @@ async def _write_next(call: Call, bus: Bus, stream: Stream, encoder: Encoder) ->
 async def _write(call: Call, bus: Bus, stream: Stream, data: bytes, items: Sequence[Item]) -> None:
     await call.write(data)
     wrote(bus, stream, [item.parcel for item in items if isinstance(item, Mail) and not item.again], len(data))
+
+
+def _write_now(call: Call, bus: Bus, stream: Stream, encoder: Encoder, parcel: Parcel) -> None:
+    """The short way of what arrives while the stream waits for it: no task is woken."""
+    try:
+        data = _frame(bus, Mail(parcel), encoder)
+        call.write_now(data)
+    except BaseException:
+        stream.end("gone")  # no task would end it, and what it was given has to go back
+        raise
+    wrote(bus, stream, (parcel,), len(data))
 
 
 def _frame(bus: Bus, item: Item, encoder: Encoder) -> bytes:

@@ -76,7 +76,7 @@ class SqliteTx(SqliteView):
     __slots__ = ("_loads", "_savepoint", "_seqs", "changes", "dirty", "effects", "error", "undos")
 
     def __init__(self, desk: Desk, loads: Loads, seqs: Seqs, savepoint: bool) -> None:
-        super().__init__(desk, self._set_aside)
+        super().__init__(desk)
         self._loads, self._seqs, self._savepoint = loads, seqs, savepoint
         self.dirty = False
         self.changes: list[Change] = []
@@ -128,8 +128,7 @@ class SqliteTx(SqliteView):
             self._write(_ADD_DELIVERY, delivery_row(number, deliveries[0]))
         else:
             self._write_many(_ADD_DELIVERY, (delivery_row(number, delivery) for delivery in deliveries))
-        for delivery in deliveries:
-            self._sum(added(delivery))
+        self._sum(map(added, deliveries))
 
     def move(self, old: Delivery, new: Delivery) -> bool:
         change = moved(old, new)
@@ -138,7 +137,7 @@ class SqliteTx(SqliteView):
         else:
             found = self._write(_HAND_OVER, (new.attempt, new.seq, *changed_row(new, old)))
         if found:
-            self._sum(change)
+            self._sum((change,))
             return True
         rows = self._desk.run(_DELIVERY, (old.key,))
         here = delivery_of(rows[0]) if rows else None
@@ -184,7 +183,8 @@ class SqliteTx(SqliteView):
         self._remove(keys)
         self._write(_REMOVE_MESSAGES, (_json([number]).decode(),))
 
-    _set_aside = set_aside
+    # A method, not something that is kept in the unit: then it would hold itself, and its messages, until a collection.
+    _damaged = set_aside
 
     def _remove(self, keys: list[int]) -> None:
         names = _json(keys).decode()
@@ -197,13 +197,13 @@ class SqliteTx(SqliteView):
         numbers = set()
         for number, mailbox, sender, state, deferred, size in rows:
             numbers.add(number)
-            self._sum(weigh(mailbox, sender, state, deferred == 1, size, -1))
+            self._sum((weigh(mailbox, sender, state, deferred == 1, size, -1),))
         self._write(_REMOVE_MESSAGES, (_json(sorted(numbers)).decode(),))
 
-    def _sum(self, change: Change | None) -> None:
-        if change is not None:
-            self.changes.append(change)
-            self._loads.apply((change,))
+    def _sum(self, changes: Iterable[Change | None]) -> None:
+        real = [change for change in changes if change is not None]
+        self.changes += real
+        self._loads.apply(real)
 
     def _write(self, sql: str, values: Row) -> int:
         if not self.dirty:

@@ -33,10 +33,10 @@ _NO_BOUND = 1 << 62
 class SqliteView:
     """One consistent picture. ``damaged`` is told the number and id of a message that is not what was written."""
 
-    __slots__ = ("_damaged", "_desk")
+    __slots__ = ("_desk", "_tell")
 
-    def __init__(self, desk: Desk, damaged: Callable[[int, str], None]) -> None:
-        self._desk, self._damaged = desk, damaged
+    def __init__(self, desk: Desk, damaged: Callable[[int, str], None] | None = None) -> None:
+        self._desk, self._tell = desk, damaged
 
     def message(self, message_id: str) -> Envelope | None:
         return self._message(_MESSAGE, (message_id,))
@@ -135,6 +135,11 @@ class SqliteView:
 
     def self_test(self) -> int:
         return self._number(_VALUE, ("self_test",)) or 0
+
+    def _damaged(self, number: int, message_id: str) -> None:
+        """A message is not what was written."""
+        if self._tell is not None:
+            self._tell(number, message_id)
 
     def _number(self, sql: str, values: Row) -> int | None:
         rows = self._desk.run(sql, values)
