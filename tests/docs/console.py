@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.acceptance.hub import Hub
-from tests.docs.pages import Block
+from tests.docs.pages import ROOT, Block
 
 PORT = re.compile(r"\b18900\b")
 BESIDE_SECONDS = 10.0  # for all that a command beside the others shall print
@@ -64,6 +64,7 @@ class Reader:
         self.hub = hub
         home = hub.base / "reader"
         home.mkdir()
+        (home / "examples").symlink_to(ROOT / "examples")  # pages are read in the checkout
         (home / ".curlrc").write_text("silent\nshow-error\n")  # as it looks on a terminal, less the meter
         self.home = home
         self.environment = hub.cli_environment(HOME=str(home))
@@ -92,6 +93,9 @@ class Reader:
                 self._begin_beside(block)
             elif block.language == "python":
                 said = self._python(block)
+            elif block.language == "sh":
+                code, said = self.type(block.content.rstrip("\n"))
+                assert code == 0, f"line {block.line} ended with {code}:\n{said}"
             else:
                 self._session(block)
         for step, process, path in self._beside:

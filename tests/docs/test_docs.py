@@ -21,8 +21,9 @@ BY_NAME = {page.name: page for page in PAGES}
 CODES = set(re.findall(r"`([a-z_]+)`", codes()))
 # What a later part of Angelia brings; the docs may name it where they say that it is not there yet.
 UNSERVED = ("/openapi.json",)
-# Not settings: where the file is, and what `listen --exec` tells its command.
+# Not settings: where the file is; what `listen --exec` tells its command; what a turn tells its program.
 VARIABLES = {"ANGELIA_CONFIG", "ANGELIA_FROM", "ANGELIA_ID", "ANGELIA_THREAD", "ANGELIA_ATTEMPT"}
+VARIABLES |= {f"ANGELIA_{name}" for name in ("VERIFIED", "INTENT", "KIND", "BODY", "CONVERSATION")}
 MADE = ("bench/results.md",)  # by `make bench`
 OPTION = re.compile(r"(?<!\w)--[a-z][a-z-]*")
 OPTIONS_EVERYWHERE = {"--as", "--hub", "--data-dir", "--json", "--help", "--version"}

@@ -16,6 +16,7 @@ FOLDER = ROOT / "examples"
 SECONDS = 40  # on a machine that does other things too; alone they take two
 # What each of them prints in the end, among other things: an example that ends with 0 may still have shown nothing.
 SHOWS = {
+    "conversation.sh": ("keeper keeps 73: it took me 6 questions", "# You are @guesser", "guesser is gone"),
     "ask.sh": ("adder says 42", "ended with 5", "I, but late"),
     "listen_exec.sh": ("attempt 1 fails", "attempt 2 does the work of boss", "worker: delivered"),
     "seed_curl.sh": ('"delivered":true', "data: ", '"text":"arrivato"', '"messages":[]'),

@@ -35,8 +35,12 @@ def row(agent: dict[str, Any]) -> tuple[str, ...]:
     """One line of the table."""
     name = str(agent.get("handle", ""))
     connection = agent.get("connection")
-    if connection and connection not in ("local", "@local"):
+    here = connection in (None, "", "local", "@local")
+    if not here:
         name = f"{name}@{connection}"
     what = " - ".join(str(agent[key]) for key in ("title", "description") if agent.get(key))
-    presence = str(agent.get("presence") or "") + ("" if agent.get("keyed") else " (open)")
+    presence = str(agent.get("presence") or "")
+    if isinstance(waked_by := agent.get("adapter"), dict):
+        presence += f", {waked_by.get('kind')}"
+    presence += " (open)" if here and not agent.get("keyed") else ""
     return name, presence.strip(), str(agent.get("queued", "")), age(agent.get("oldest_unread_at")), what

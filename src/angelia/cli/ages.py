@@ -13,6 +13,12 @@ def age(stamp: object) -> str:
     return "" if moment is None else ago(int((datetime.now(UTC) - moment).total_seconds() * 1000))
 
 
+def between(begin: object, end: object) -> str:
+    """How long it was from one time to another, in the same words; "" where one is no time."""
+    first, last = _read(begin), _read(end)
+    return "" if first is None or last is None else ago(int((last - first).total_seconds() * 1000))
+
+
 def before(stamp: object) -> str:
     """In: RFC 3339, UTC. Out: ``just now`` or such as ``3 min ago``; "" for what is no time."""
     found = age(stamp)

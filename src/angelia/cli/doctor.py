@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from angelia.cli import checks, exits, parse, say
 from angelia.cli.checks import DOUBTFUL, OK, WRONG, Finding
 from angelia.cli.round_trip import round_trips
+from angelia.cli.woken import woken
 from angelia.client.find import Address, read
 from angelia.settings import Settings
 from angelia.storage.lock import Holder, read_note
@@ -51,6 +52,8 @@ def _everything(settings: Settings) -> Iterator[Finding]:
         # The owner's token never travels by TCP.
         addresses = [address for address in addresses if address.path]
     yield from round_trips(addresses, Address(path=holder.socket) if holder.socket else None)
+    if holder.socket:
+        yield from woken(Address(path=holder.socket))
 
 
 def _addresses(note: dict[str, object], holder: Holder) -> list[Address]:

@@ -1,13 +1,14 @@
-"""``angelia join``: make a name an agent's own.
+"""``angelia join``: make a name an agent's own, and say how the hub wakes it.
 
 What must stay true: the owner does this, whoever ``--as`` says. A token that works is kept, so that joining twice does
-no harm; one that was lost is replaced. The token itself is never printed.
+no harm; one that was lost is replaced. The token itself is never printed. How an agent is woken stays as it was unless
+it is said anew.
 """
 
 from __future__ import annotations
 
-from angelia.cli import exits, parse, say, session, tokens
-from angelia.client.calls import Calls
+from angelia.cli import adapter, exits, parse, say, session, tokens
+from angelia.client.calls import ABSENT, Calls
 from angelia.client.errors import HubError
 
 TYPE_CHECKING = False
@@ -19,19 +20,23 @@ def run(argv: list[str], settings: Settings) -> int:
     """Make the name known and key it, unless ``--open``."""
     made = parse.parser(
         "join",
-        "Make a name known here, and key it: from then on it takes the token that this keeps in a file.",
+        "Make a name known here, and key it: from then on it takes the token that this keeps in a file. Where it is\n"
+        "said how, the hub wakes it for each message, and its answer goes back to the sender.",
         "angelia join scout --title 'Scout' --description 'reads the news'\n"
-        "angelia send --as scout hermes 'good morning'",
+        "angelia join counter --command 'wc -w'\n"
+        "angelia join reviewer --adapter claude_code --option folder=/srv/review --conversation thread",
     )
     made.add_argument("name", metavar="NAME", help="1 to 64 letters, digits, _ or -")
     made.add_argument("--open", action="store_true", help="leave it open: anyone on this machine may use it")
     made.add_argument("--title", metavar="TEXT", help="what it is called")
     made.add_argument("--description", metavar="TEXT", help="what it does, for others to know when to write to it")
+    adapter.add_arguments(made)
     given = parse.parse(made, argv)
     name = tokens.check_name(given.name)
+    waked_by = adapter.read(given)
     way = session.owner(settings)
     with way.looks() as hub:
-        agent = hub.put_agent(name, title=given.title, description=given.description)
+        agent = hub.put_agent(name, title=given.title, description=given.description, adapter=waked_by)
         if given.open:
             keyed = bool(agent.get("keyed"))
             path = None
@@ -42,15 +47,31 @@ def run(argv: list[str], settings: Settings) -> int:
                 if agent.get("keyed"):
                     say.aside(f"{name} was keyed before; tokens made for it elsewhere will end soon")
                 path = tokens.save(settings.data_dir, name, hub.new_token(name)["token"])
+        trouble = _trouble(hub, name) if isinstance(waked_by, dict) else None
     if given.json:
-        say.data({"agent": name, "keyed": keyed, "token_file": path})
+        more = {} if waked_by is ABSENT else {"adapter": agent.get("adapter"), "problem": trouble}
+        say.data({"agent": name, "keyed": keyed, "token_file": path, **more})
         return exits.DONE
     if path is None:
         say.line(f"{name} is known" + (", and was keyed before: --open does not change that" if keyed else " and open"))
     else:
         say.line(path)
-        say.aside(f"{name} is keyed; its token is in that file. Use it: angelia listen --as {name}")
+        use = "" if isinstance(waked_by, dict) else f" Use it: angelia listen --as {name}"
+        say.aside(f"{name} is keyed; its token is in that file.{use}")
+    if isinstance(waked_by, dict):
+        say.aside(f"the hub wakes {name} for each message. Try it: angelia wake {name}")
+    if trouble:
+        say.aside(f"but it cannot be woken yet: {trouble}")
     return exits.DONE
+
+
+def _trouble(hub: Calls, name: str) -> str | None:
+    """Why it cannot be woken as things stand; None where it can."""
+    try:
+        problem: str | None = hub.check_agent(name).get("problem")
+    except HubError as error:
+        return error.detail
+    return problem
 
 
 def _works(way: session.Way, name: str, token: str | None) -> bool:

@@ -17,7 +17,7 @@ from angelia.settings import FIELDS, NOT_SETTINGS, called
 GROUPS: dict[str, tuple[str, ...]] = {
     "the hub": ("up", "down", "status", "doctor", "service", "backup", "restore"),
     "mail": ("send", "ask", "reply", "inbox", "listen", "message", "dead", "search", "tail", "thread", "threads"),
-    "names": ("agents", "join", "leave"),
+    "agents": ("agents", "join", "leave", "wake", "turns", "briefing", "message-agent", "gateway"),
     "the shell": ("completion",),
 }
 STEPS = (

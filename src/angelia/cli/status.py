@@ -13,12 +13,14 @@ import sys
 from angelia.cli import exits, parse, say, session
 from angelia.cli.ages import age
 from angelia.cli.show import NAME, colour, fitted, table
-from angelia.client.errors import NoHub
+from angelia.cli.turns import in_a_line
+from angelia.client.errors import HubError, NoHub
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from angelia.client.calls import Calls
     from angelia.settings import Settings
 
 LINES, COLUMNS = 23, 80  # one line is left for the prompt
@@ -38,6 +40,7 @@ def run(argv: list[str], settings: Settings) -> int:
         with way.looks() as hub:
             health = hub.health()
             status = hub.status()
+            working = _working(hub)
     except NoHub as error:
         if settings.hub_url:
             raise
@@ -52,9 +55,18 @@ def run(argv: list[str], settings: Settings) -> int:
         return exits.DONE if well else exits.NO
     lines = _problems(health, status, enabled=not settings.no_color)
     lines += _hub(health, status, str(way.address))
+    lines += [fitted(working, COLUMNS)] if working else []
     lines += _agents(status, LINES - len(lines))
     print("\n".join(lines))
     return exits.DONE if well else exits.NO
+
+
+def _working(hub: Calls) -> str:
+    """The turns that run, in a line; "" where none does, or whoever asks may not know."""
+    try:
+        return in_a_line(hub.turns())
+    except HubError:
+        return ""
 
 
 def _last_words(settings: Settings) -> str:

@@ -96,6 +96,7 @@ class Calls:
                 answer_seconds=answer_seconds,
                 patience_seconds=patience_seconds,
                 now=time.monotonic,
+                wall=time.time,
                 outbox=outbox,
             )
         )
@@ -118,6 +119,7 @@ class Calls:
     send = _call(Verbs.send)
     reply = _call(Verbs.reply)
     ask = _call(Verbs.ask)
+    message_agent = _call(Verbs.message_agent)
     flush = _call(Verbs.flush)
     inbox = _call(Verbs.inbox)
     claim = _call(Verbs.claim)
@@ -131,7 +133,11 @@ class Calls:
     search = _call(Verbs.search)
     agents = _call(Verbs.agents)
     agent = _call(Verbs.agent)
+    briefing = _call(Verbs.briefing)
     put_agent = _call(Verbs.put_agent)
+    check_agent = _call(Verbs.check_agent)
+    turns = _call(Verbs.turns)
+    stop_turn = _call(Verbs.stop_turn)
     remove_agent = _call(Verbs.remove_agent)
     new_token = _call(Verbs.new_token)
     dead_letters = _call(Verbs.dead_letters)

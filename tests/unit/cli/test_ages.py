@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from angelia.cli.ages import age, before
+from angelia.cli.ages import age, before, between
 
 
 def stamp(**time: float) -> str:
@@ -19,7 +19,13 @@ def test_ages() -> None:
     assert before(stamp(seconds=0)) == "just now"
 
 
+def test_how_long_something_took() -> None:
+    assert between("2026-11-29T12:00:00.000Z", "2026-11-29T12:03:59.000Z") == "3 min"
+    assert between("2026-11-29T12:00:00.000Z", "2026-11-29T12:00:00.400Z") == "now"
+
+
 @pytest.mark.parametrize("wrong", [None, "", "soon", 17, {}, "2026-13-40T00:00:00Z"])
 def test_what_is_no_time(wrong: object) -> None:
     assert age(wrong) == ""
     assert before(wrong) == ""
+    assert between(wrong, stamp()) == between(stamp(), wrong) == ""

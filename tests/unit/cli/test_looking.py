@@ -142,13 +142,15 @@ def agent(handle: str, **more: object) -> dict[str, object]:
 
 def test_agents(run: Run, hub: FakeHub) -> None:
     there = agent("bob", connection="laptop", title="Bob", description="builds\n" + EVIL, keyed=False)
+    open_here = agent("guest", keyed=False)
     here = agent("hermes", presence="online", queued=3, oldest_unread_at=ago(minutes=5))
-    hub.on("GET /v1/agents", answer({"agents": [here, there]}))
+    hub.on("GET /v1/agents", answer({"agents": [here, there, open_here]}))
     code, out, _ = run("agents")
     assert code == 0
     lines = out.splitlines()
     assert lines[1].split() == ["hermes", "online", "3", "5", "min"]
-    assert lines[2].startswith("bob@laptop  away (open)  0")
+    assert lines[2].startswith("bob@laptop  away         0")
+    assert lines[3].startswith("guest       away (open)  0")
     assert "Bob - builds\\n\\x1b" in lines[2]
     assert json.loads(run("agents", "--json")[1])["agents"][0]["handle"] == "hermes"
 

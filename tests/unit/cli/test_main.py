@@ -210,7 +210,6 @@ def test_a_command_loads_no_other() -> None:
         "asyncio",
         "msgspec",
         "apsw",
-        "starlette",
         "logging",
     }
     assert not heavy & loaded

@@ -104,6 +104,7 @@ class AsyncClient:
             answer_seconds=answer_seconds,
             patience_seconds=patience_seconds,
             now=time.monotonic,
+            wall=time.time,
             outbox=None if outbox is None else Outbox(outbox),
         )
         self._reader = Reader(Verbs(post))
@@ -128,6 +129,7 @@ class AsyncClient:
     send = _call(Verbs.send)
     reply = _call(Verbs.reply)
     ask = _call(Verbs.ask)
+    message_agent = _call(Verbs.message_agent)
     flush = _call(Verbs.flush)
     inbox = _call(Verbs.inbox)
     claim = _call(Verbs.claim)
@@ -141,7 +143,11 @@ class AsyncClient:
     search = _call(Verbs.search)
     agents = _call(Verbs.agents)
     agent = _call(Verbs.agent)
+    briefing = _call(Verbs.briefing)
     put_agent = _call(Verbs.put_agent)
+    check_agent = _call(Verbs.check_agent)
+    turns = _call(Verbs.turns)
+    stop_turn = _call(Verbs.stop_turn)
     remove_agent = _call(Verbs.remove_agent)
     new_token = _call(Verbs.new_token)
     dead_letters = _call(Verbs.dead_letters)

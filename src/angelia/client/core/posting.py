@@ -35,7 +35,7 @@ _OF_THE_MESSAGE = frozenset((400, 404, 409, 413, 415, 422))
 
 
 class Post:
-    """One caller's way of making requests. Times are seconds; ``now`` is a clock that only rises."""
+    """One caller's way of making requests. Times are seconds; ``now`` is a clock that only rises, ``wall`` the date."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Post:
         answer_seconds: float,
         patience_seconds: float,
         now: Callable[[], float],
+        wall: Callable[[], float],
         outbox: Outbox | None = None,
         draw: Callable[[], float] = chance,
     ) -> None:
@@ -53,6 +54,7 @@ class Post:
         self.answer_seconds = answer_seconds
         self.patience_seconds = patience_seconds
         self.now = now
+        self.wall = wall
         self.outbox = outbox
         self.draw = draw
 

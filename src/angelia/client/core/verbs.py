@@ -23,6 +23,7 @@ ASK_STEP_SECONDS = 50.0  # one POST's wait: below the hub's 60 s, and below the 
 ASK_AGAIN_SECONDS = 0.05  # a hub that answers before its time is asked again, and not in a tight loop
 
 BACK_UP_SECONDS = 3600.0  # some hundred million messages
+CHECK_SECONDS = 60.0  # a program that is asked for its version may have to be read from a cold disk first
 
 ABSENT: object = object()  # no body at all, as against the JSON value null
 
@@ -106,6 +107,18 @@ class Verbs:
             if self.post.now() >= ends:
                 raise TimedOut(to, wait_seconds, message["id"])
             yield Pause(ASK_AGAIN_SECONDS)
+
+    def message_agent(self, target: str, message: str) -> Plan[dict[str, Any]]:
+        """Send a request as Hermes' tool does. Out: ``{status: queued, delivery_id, to, …}``, or ``{error, reason}``.
+
+        ``target``: a handle, a title or ``name@connection``; ``message``: at most 16,000 characters. Nobody waits: the
+        answer comes as a message (``reply_delivery``: ``notification``) or lies in the mailbox (``poll``). An ``error``
+        says that nothing was sent, and names ``teammates`` where that helps; what the hub refuses is one, too.
+        """
+        from angelia.client.core.message_agent import plan  # noqa: PLC0415 - no other call needs what it loads
+
+        self.me()
+        return plan(self, target, message)
 
     def flush(self) -> Plan[dict[str, Any]]:
         """Send what the outbox keeps, oldest first. Out: ``{sent: [id], refused: [{id, code, detail}], left}``.
@@ -203,11 +216,45 @@ class Verbs:
         """One of them."""
         return self.post.call("GET", f"/v1/agents/{part(handle)}")
 
+    def briefing(self, handle: str | None = None) -> Plan[str]:
+        """What an agent (oneself, where nobody is named) should be told: who it is, whom it can reach, and how.
+
+        Out: Markdown, whose last line is ``Briefing epoch:`` and 12 hex digits that change whenever the text does.
+        """
+        name = self.me() if handle is None else part(handle)
+        status, content = yield from self.post.exchange("GET", f"/v1/agents/{name}/briefing", None)
+        if status != 200:
+            raise refusal(status, json_object(content), self.post.where)
+        return content.decode("utf-8", "replace")
+
     def put_agent(
-        self, handle: str, *, title: str | None = None, description: str | None = None
+        self, handle: str, *, title: str | None = None, description: str | None = None, adapter: object = ABSENT
     ) -> Plan[dict[str, Any]]:
-        """Make a name known, or change what is said of it; admin."""
-        return self.post.call("PUT", f"/v1/agents/{part(handle)}", told({"title": title, "description": description}))
+        """Make a name known, or change what is said of it; admin.
+
+        ``adapter``: how the hub wakes it, ``{kind, …}``; None: not any more.
+        """
+        wanted = told({"title": title, "description": description})
+        if adapter is not ABSENT:
+            wanted["adapter"] = adapter
+        return self.post.call("PUT", f"/v1/agents/{part(handle)}", wanted)
+
+    def check_agent(self, handle: str) -> Plan[dict[str, Any]]:
+        """Whether the hub can wake an agent as things stand; admin. Out: ``{kind, program, version, ways, problem,
+        notes}``; ``problem`` is null where it can.
+        """
+        path = f"/v1/agents/{part(handle)}/check"
+        return self.post.call("GET", path, seconds=CHECK_SECONDS + self.post.answer_seconds)
+
+    def turns(self) -> Plan[dict[str, Any]]:
+        """The turns that run, then those that ended, the latest first; admin. Out: ``{turns: [{id, agent, from, kind,
+        state, since, …}], running}``.
+        """
+        return self.post.call("GET", "/v1/turns")
+
+    def stop_turn(self, turn_id: str) -> Plan[dict[str, Any]]:
+        """End a turn that runs; its sender is told that it was cancelled; admin. Out: ``{stopping: id}``."""
+        return self._post(f"/v1/turns/{part(turn_id)}/stop", {})
 
     def remove_agent(self, handle: str) -> Plan[dict[str, Any]]:
         """Forget a name and its tokens; admin."""

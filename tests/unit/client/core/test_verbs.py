@@ -20,6 +20,11 @@ SAYING: list[tuple[Any, str, Any]] = [
     (lambda v: v.renew("7-1-ff", lease_seconds=9), "POST /v1/leases/7-1-ff/renew", {"lease_seconds": 9}),
     (lambda v: v.cancel("ab"), "POST /v1/messages/ab/cancel", {}),
     (lambda v: v.put_agent("x", title=""), "PUT /v1/agents/x", {"title": ""}),
+    (lambda v: v.put_agent("x", adapter={"kind": "command"}), "PUT /v1/agents/x", {"adapter": {"kind": "command"}}),
+    (lambda v: v.put_agent("x", adapter=None), "PUT /v1/agents/x", {"adapter": None}),
+    (lambda v: v.check_agent("x"), "GET /v1/agents/x/check", None),
+    (lambda v: v.turns(), "GET /v1/turns", None),
+    (lambda v: v.stop_turn("ab"), "POST /v1/turns/ab/stop", {}),
     (lambda v: v.new_token("x"), "POST /v1/agents/x/token", {}),
     (lambda v: v.requeue("7"), "POST /v1/dead-letters/7/requeue", {}),
     (lambda v: v.drop("7", to="a b"), "POST /v1/dead-letters/7/drop?to=a+b", {}),
@@ -60,6 +65,7 @@ def test_each_call(call: Any, asked: str, body: Any) -> None:
         (lambda v: v.status(), 30),
         (lambda v: v.claim(wait_seconds=50), 80),
         (lambda v: v.back_up(), 3600),
+        (lambda v: v.check_agent("x"), 90),
         (lambda v: v.message("ab", wait_seconds=20), 50),
         (lambda v: v.ask("hermes", "?", wait_seconds=600), 80),
     ],
@@ -104,6 +110,19 @@ def test_a_caller_without_a_name_has_no_mailbox() -> None:
 def test_agents_are_a_list() -> None:
     script = Script(ok({"agents": [{"handle": "hermes"}]}))
     assert script.play(script.verbs().agents()) == [{"handle": "hermes"}]
+
+
+def test_a_briefing_is_a_text_of_oneself_or_of_somebody() -> None:
+    for name, path in ((None, "/v1/agents/scout/briefing"), ("a b", "/v1/agents/a%20b/briefing")):
+        script = Script((200, "# You are @scout 🐝\n".encode()))
+        assert script.play(script.verbs().briefing(name)) == "# You are @scout 🐝\n"
+        assert script.exchanges[0].path == path
+
+
+def test_a_briefing_that_is_refused() -> None:
+    script = Script(no(401, "token_required"))
+    with pytest.raises(HubError):
+        script.play(script.verbs().briefing())
 
 
 # ---- health
