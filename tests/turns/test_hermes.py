@@ -6,6 +6,7 @@ tests/lab/test_hermes.py.
 
 import asyncio
 import json
+import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -136,6 +137,20 @@ async def test_only_a_second_attempt_takes_up_what_was_left_unanswered(install: 
         await install.adapter().run(turn(again=again))
     told = [run["variables"].get("HERMES_RESUME_UNANSWERED_TURN") for run in install.runs()]
     assert told == [None, "1"]
+    first, second = (run["arguments"][:-1] for run in install.runs())
+    assert first == second
+
+
+async def test_a_text_that_cannot_be_written_leaves_none_behind(install: Install) -> None:
+    """9.2 deliver_write_failure_still_removes_tempfile: the disk is full in the middle of it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            await install.adapter().run(turn(stamped="x" * 100_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (install.texts_left(), install.runs()) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -212,6 +227,13 @@ async def test_a_session_that_was_compacted_is_followed(install: Install, server
     assert [session for session, _ in server.asked] == ["bot", "bot-2"]
 
 
+async def test_a_session_is_never_a_second_header(install: Install, server: HermesServer) -> None:
+    sessions: list[str] = []
+    server.moved["bot"] = "bot-2\r\nX-Forged: 1"
+    assert isinstance(await install.adapter().run(turn(conversation="bot", begun=sessions.append)), Answered)
+    assert sessions == ["bot"]
+
+
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
@@ -286,6 +308,9 @@ async def test_its_history_tells_of_an_answer_that_was_lost(install: Install, se
     server.note("bot", "user", "something else", at=now + 5)
     asked = turn(stamped="once", message=message, seconds=3.0)
     assert await install.adapter().recall(asked) == Answered("the answer", "API server, its history")
+    server.note("cut", "user", "once", at=now + 1)
+    server.note("cut", "assistant", "I look it up", at=now + 2, finish="tool_calls")
+    assert await install.adapter().recall(replace(asked, conversation="cut", seconds=0.3)) is None
     server.note("bot", "user", "once", at=now + 6)  # a second one: whose answer that is nobody can say
     assert await install.adapter().recall(asked) is None
     assert await install.adapter().recall(turn(stamped="never", message=message, seconds=1.0)) is None

@@ -48,7 +48,7 @@ class Install:
         return str(program)
 
     def adapter(self, **options: Any) -> OpenClaw:
-        return OpenClaw(OpenClawOptions(**options), self.tools)
+        return OpenClaw(OpenClawOptions(**options), self.tools, settle_seconds=0.5)
 
     def without_program(self) -> None:
         (self.base / "openclaw").unlink()
@@ -146,6 +146,7 @@ async def test_an_answer_is_all_of_its_parts(install: Install, server: OpenClawS
         ("OK-BUT-AN-ERROR", Reason.PROVIDER_RATE_LIMIT),
         ("OK-BUT-A-KIND", Reason.MODEL_UNAVAILABLE),
         ("OK-BUT-ABORTED", Reason.UNKNOWN),
+        ("BROKEN-OFF", Reason.CANCELLED),
         ("OWN-TIME", Reason.DELIVERY_TIMEOUT),
         ("401", Reason.PROVIDER_AUTH_OR_ACCESS),
         ("COOLING", Reason.PROVIDER_AUTH_OR_ACCESS),
@@ -188,13 +189,17 @@ async def test_a_connection_that_breaks_once_it_was_asked_is_lost(
     assert len(server.params("agent")) == 1
 
 
-async def test_a_turn_that_is_cancelled_is_broken_off_there_too(install: Install, server: OpenClawServer) -> None:
-    asked = turn(prompt="HANG", conversation="bot")
+@pytest.mark.parametrize("text", ["HANG", "LATE HANG"])
+async def test_a_turn_that_is_cancelled_is_broken_off_there_too(
+    install: Install, server: OpenClawServer, text: str
+) -> None:
+    asked = turn(prompt=text, conversation="bot")
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(install.adapter().run(asked))
         await eventually(lambda: server.begun)
         running.cancel()
     assert server.params("sessions.abort") == [{"key": SESSION, "runId": asked.key}]
+    assert server.aborted.is_set()
 
 
 # -------------------------------------------------------------------------------------------------------------- recall
@@ -221,6 +226,8 @@ async def test_its_end_is_asked_for_first(install: Install, server: OpenClawServ
     assert await install.adapter().recall(asked) == Answered("the answer", "gateway")
     server.waits[asked.key] = {"status": "error", "error": "HTTP 402: no credits"}
     assert reason(await install.adapter().recall(asked)) is Reason.PROVIDER_QUOTA_LIMIT
+    server.waits[asked.key] = {"status": "error", "stopReason": "rpc"}
+    assert reason(await install.adapter().recall(asked)) is Reason.CANCELLED
     assert server.params("agent") == []
 
 
@@ -236,6 +243,12 @@ async def test_then_its_history_by_the_key_and_across_a_restart(install: Install
         server.history[SESSION] = history(*before, *ours, *after)
         assert await install.adapter().recall(asked) == found
     assert server.params("agent") == []
+
+
+async def test_one_that_kept_silent_has_answered_so(install: Install, server: OpenClawServer) -> None:
+    asked = turn(conversation="bot")
+    server.waits[asked.key] = {"status": "ok", "terminalReply": {"disposition": "silent"}}
+    assert await install.adapter().recall(asked) == Answered("", "gateway")
 
 
 async def test_a_turn_that_runs_is_waited_for(install: Install, server: OpenClawServer) -> None:
@@ -254,6 +267,7 @@ async def test_a_turn_that_runs_is_waited_for(install: Install, server: OpenClaw
         ({"pendingInputs": {"items": [{"runId": "KEY", "state": "interrupted"}]}}, Reason.RUNTIME_OFFLINE),
         ({"pendingInputs": {"items": [{"runId": "KEY", "state": "cancelled"}]}}, Reason.CANCELLED),
         (history(user("x", "KEY")), Reason.RUNTIME_OFFLINE),
+        (history(user("x", "KEY")) | {"sessionInfo": {"status": "killed"}}, Reason.CANCELLED),
         (history(user("x", "KEY"), assistant("", "error", errorMessage="HTTP 429: slow")), Reason.PROVIDER_RATE_LIMIT),
     ],
 )
@@ -263,6 +277,19 @@ async def test_one_that_was_given_up_is_a_failure(
     asked = turn(conversation="bot", key="KEY")
     server.history[SESSION] = seen
     assert reason(await install.adapter().recall(asked)) is expected
+
+
+async def test_one_that_may_still_be_taken_up_is_not_given_up(install: Install, server: OpenClawServer) -> None:
+    """A gateway that was restarted shows the turn as it left it, for some seconds."""
+    asked = turn(conversation="bot")
+    server.history[SESSION] = history(user("same", asked.key)) | {"sessionInfo": {"status": "done"}}
+    async with asyncio.TaskGroup() as tasks:
+        looking = tasks.create_task(install.adapter().recall(asked))
+        await eventually(lambda: server.params("chat.history"))
+        server.history[SESSION] = history(user("same", asked.key), RESUMED, runs=True)
+        await eventually(lambda: len(server.params("chat.history")) > 2)
+        server.history[SESSION] = history(user("same", asked.key), RESUMED, assistant("the answer"))
+    assert looking.result() == Answered("the answer", "gateway, its history")
 
 
 async def test_where_there_is_no_trace_nobody_can_say(install: Install, server: OpenClawServer) -> None:

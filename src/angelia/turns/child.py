@@ -66,5 +66,5 @@ class Children(Protocol):
     async def start(
         self, argv: Sequence[str], *, environment: Mapping[str, str], folder: str, line_bytes: int, note: str
     ) -> Running:
-        """Start one whose pipes the caller drives; lines of its output have at most ``line_bytes``. The caller ends it."""
+        """Start one whose pipes the caller drives, and that the caller ends. Its lines have ``line_bytes`` at most."""
         ...

@@ -28,7 +28,7 @@ def make_way(spec: bytes, tools: Tools) -> Way:
     try:
         kind, options = registry.read(spec, tools)
         adapter: Adapter = kind.make(options, tools)
-        return Way(spec, kind.name, options, adapter, kind.lock(options) if kind.lock else None)
+        return Way(spec, kind.name, options, adapter, kind.lock(options, tools) if kind.lock else None)
     except BadRequest as error:
         return Way(spec, "", Options(), _Unusable(error.detail), None)
 

@@ -7,13 +7,14 @@ whoever asks for it again. ``history``: what ``chat.history`` answers for a sess
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
 
 TOKEN = "gateway-token"
+HANG_SECONDS = 5.0  # of a run that nobody breaks off, so that a test that fails ends
 Frame = dict[str, Any]
 
 
@@ -29,6 +30,7 @@ class OpenClawServer:
     asked: list[tuple[str, Frame]] = field(default_factory=list)
     hellos: list[Frame] = field(default_factory=list)
     runs: dict[str, Frame] = field(default_factory=dict)
+    accepted: list[str] = field(default_factory=list)
     begun: list[str] = field(default_factory=list)
     waits: dict[str, Frame] = field(default_factory=dict)
     history: dict[str, Frame] = field(default_factory=dict)
@@ -62,6 +64,8 @@ class OpenClawServer:
             except HangUp:
                 await socket.close(1011)
         elif method == "sessions.abort":
+            if params["runId"] not in self.accepted:
+                return await say(False, error={"code": "INVALID_REQUEST", "message": "no such run"})
             self.aborted.set()
             await say(True, {"ok": True})
         elif method == "agent.wait":
@@ -94,11 +98,15 @@ class OpenClawServer:
             raise HangUp
         if key not in self.runs:
             self.begun.append(text)
+            if "LATE" in text:
+                await asyncio.sleep(0.3)  # it takes its time, and hears others meanwhile
+            self.accepted.append(key)
             await say(True, {"status": "accepted", "runId": key, "sessionKey": params["sessionKey"]})
             if "AFTER" in text:
                 raise HangUp
             if "HANG" in text:
-                await self.aborted.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.aborted.wait(), HANG_SECONDS)
             self.runs[key] = END.get(text) or ended(text)
         end = self.runs[key]
         if end.get("fails"):
@@ -136,6 +144,7 @@ END: dict[str, Frame] = {
     "OK-BUT-AN-ERROR": ended("", payloads=[{"text": "Rate limit reached, HTTP 429", "isError": True}]),
     "OK-BUT-A-KIND": ended("", meta={"error": {"kind": "model_not_found", "message": "no"}}),
     "OK-BUT-ABORTED": ended("", payloads=[], meta={"aborted": True}),
+    "BROKEN-OFF": {"status": "timeout", "summary": "aborted", "stopReason": "rpc"},
     "OWN-TIME": {"status": "timeout", "summary": "aborted"},
     "401": failing("Authentication failed (provider returned HTTP 401). Your provider token may have expired."),
     "COOLING": failing("Inline API key for x is temporarily disabled after a provider auth/billing failure."),

@@ -10,6 +10,7 @@ What must stay true:
 - The protocol's past (``session/load``) tells what was said, and not how a turn ended; so ``recall`` knows nothing.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -22,6 +23,9 @@ from angelia.turns.adapters.port import Answered, Failed, Found, Lost, Outcome, 
 from angelia.turns.adapters.statuses import is_failure, reason_of, words
 
 ROUTE = "ACP"
+# Of a turn's time. An agent that has told nothing by then is ended while there is time left to say why: what it logged
+# of its provider may come out only with its end (Gemini CLI).
+PATIENCE = 0.8
 AUTH_REQUIRED = -32000
 # Of the hub's variables for a turn only those hold for a process that outlives it.
 LASTING = ("ANGELIA_AGENT", "ANGELIA_URL", "ANGELIA_TOKEN")
@@ -58,9 +62,10 @@ class AcpAgent:
     async def run(self, turn: Turn) -> Outcome:
         """Run one turn; see ``Adapter``."""
         try:
-            outcome = await self._once(turn)
+            ends = asyncio.get_running_loop().time() + turn.seconds * PATIENCE
+            outcome = await self._once(turn, ends)
             if outcome is None:  # what was warm had ended
-                outcome = await self._once(turn)
+                outcome = await self._once(turn, ends)
         finally:
             if self._peer is not None and not self._peer.sound:
                 await self.close()
@@ -93,7 +98,7 @@ class AcpAgent:
             self._peer.sound = True
         return self._peer
 
-    async def _once(self, turn: Turn) -> Outcome | None:
+    async def _once(self, turn: Turn, ends: float) -> Outcome | None:
         """One try; None where a process that was warm had ended, and another try is right."""
         was_warm = self._peer is not None
         try:
@@ -102,7 +107,8 @@ class AcpAgent:
             session, note = await peer.enter(turn.session, self._folder)
             if session != turn.session:
                 turn.begun(session)
-            end = await peer.prompt(session, turn.prompt, turn.seconds)
+            patience = max(ends - asyncio.get_running_loop().time(), 0)
+            end = await peer.prompt(session, turn.prompt, patience)
         except OSError as error:
             return _not_begun(f"The agent's program could not be started: {error.strerror}.", Reason.MISSING_CONFIG)
         except RequestError as error:
@@ -141,6 +147,9 @@ def outcome_of(end: Said | Refused | Ended, name: str, route: str) -> Outcome:
         return Failed("The agent's answer is too long.", route, reason=Reason.TOO_LARGE)
     if end.how == "gone":
         return Lost("The agent's process ended in the middle of the turn.", route)
+    if not end.log:
+        text = "The agent told nothing until its time was nearly over, and was ended."
+        return Failed(text, route, reason=Reason.DELIVERY_TIMEOUT)
     text = "The agent could not get an answer from its model in time; its own retries were ended."
     found = _STATUS.search(end.log)
     status = int(found[1]) if found else 0

@@ -31,7 +31,6 @@ CANCEL_SECONDS = 3.0  # from asking it to stop to ending it
 LAST_WORD_SECONDS = 1.0  # from the end of the process to the last line that it wrote before
 # Gemini CLI tells a conversation's past after it said that it was loaded; then it is quiet. At most so long.
 QUIET_SECONDS, PAST_SECONDS = 0.3, 10.0
-PATIENCE = 0.8  # of a turn's time: from then on an agent that only tries again is ended, with the reason it logged
 _TRIES_AGAIN = re.compile(r"^.*(?:retrying|retry in|will retry).*$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -58,10 +57,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """There was no end of the turn: the process was ``gone``, said ``too much``, or did ``nothing but try again`` and
-    was stopped (``log``: what it wrote of that)."""
+    """There was no end of the turn: the process was ``gone``, said ``too much``, or was ``silent`` until its time was
+    nearly over, and was ended (``log``: what it wrote of trying again and again, if it did)."""
 
-    how: Literal["gone", "too much", "nothing but try again"]
+    how: Literal["gone", "too much", "silent"]
     log: str = ""
 
 
@@ -72,6 +71,7 @@ class _Ear:
     session: str
     pieces: list[str] = field(default_factory=list)
     size: int = 0
+    told: bool = False  # it does something
     broken: bool = False  # something came between: what follows is a paragraph of its own
     full: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -85,6 +85,7 @@ class _Ear:
             text = content.get("text") if isinstance(content, dict) else None
             if not isinstance(text, str) or not text:
                 return
+            self.told = True
             if self.broken and self.pieces:
                 self.pieces.append("\n\n")
             self.broken = False
@@ -93,8 +94,9 @@ class _Ear:
                 self.full.set()
             else:
                 self.pieces.append(text)
-        elif kind in ("tool_call", "plan"):
-            self.broken = True
+        elif kind in ("agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
+            self.told = True
+            self.broken = self.broken or kind == "tool_call"
 
 
 class _Pipes:
@@ -103,6 +105,11 @@ class _Pipes:
     def __init__(self, child: Running) -> None:
         self._child = child
         self.sent: str | None = None  # the method of what went out last
+        self.too_long = False  # a line was
+
+    def forget(self) -> None:
+        """Nothing has been sent."""
+        self.sent = None
 
     async def send(self, message: dict[str, Any]) -> None:
         self._child.stdin.write(msgspec.json.encode(message) + b"\n")
@@ -114,7 +121,10 @@ class _Pipes:
         while True:
             try:
                 line = await self._child.stdout.readline()
-            except (ValueError, OSError):
+            except ValueError:
+                self.too_long = True
+                return None
+            except OSError:
                 return None
             if not line:
                 return None
@@ -199,9 +209,9 @@ class Peer:
                     async with asyncio.timeout(QUIET_SECONDS):
                         await self._told.wait()
 
-    async def prompt(self, session: str, text: str, seconds: float) -> Said | Refused | Ended:
-        """Run a turn in an open session. Raises ``NeverHeard``. Cancelled, it asks the agent to stop first; ``sound``
-        then says whether it did."""
+    async def prompt(self, session: str, text: str, patience: float) -> Said | Refused | Ended:
+        """Run a turn in an open session; ``patience``: for how many seconds it may be silent. Raises ``NeverHeard``.
+        Cancelled, it asks the agent to stop first; ``sound`` then says whether it did."""
         self.sound = False
         async with asyncio.TaskGroup() as tasks:
             over = tasks.create_task(self._child.wait())
@@ -210,7 +220,7 @@ class Peer:
             asked = tasks.create_task(_nothing() if over.done() else self._prompt(ear, text))
             full = tasks.create_task(ear.full.wait())
             try:
-                end = await self._hear_out(ear, asked, over, full, seconds)
+                end = await self._hear_out(ear, asked, over, full, patience)
             except asyncio.CancelledError:
                 self.sound = await self._call_off(session, asked)
                 raise
@@ -228,22 +238,21 @@ class Peer:
         asked: "asyncio.Task[Said | Refused | Ended | None]",
         over: "asyncio.Task[int]",
         full: "asyncio.Task[bool]",
-        seconds: float,
+        patience: float,
     ) -> Said | Refused | Ended | None:
         mark = self._child.last_words()
         either = {asked, over, full}
-        if not (await asyncio.wait(either, timeout=seconds * PATIENCE, return_when=asyncio.FIRST_COMPLETED))[0]:
-            log = _tries_again(mark, self._child.last_words())
-            if log:
-                self.sound = await self._call_off(ear.session, asked)
-                return Ended("nothing but try again", log)
+        if not (await asyncio.wait(either, timeout=patience, return_when=asyncio.FIRST_COMPLETED))[0]:
+            if not ear.told:
+                await self._call_off(ear.session, asked)
+                await self.end()
+                return Ended("silent", _tries_again(mark, self._child.last_words()))
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if ear.full.is_set():
             self.sound = await self._call_off(ear.session, asked)
             return Ended("too much")
-        if asked not in (await asyncio.wait({asked}, timeout=LAST_WORD_SECONDS))[0]:
-            return Ended("gone")
-        end = asked.result()
+        done, _ = await asyncio.wait({asked}, timeout=LAST_WORD_SECONDS)
+        end = asked.result() if done else Ended("gone")
         self.sound = isinstance(end, Said | Refused) and not over.done()
         return end
 
@@ -251,12 +260,14 @@ class Peer:
         """None where the process cannot have had it."""
         method = AGENT_METHODS["session_prompt"]
         wish = {"sessionId": ear.session, "prompt": [{"type": "text", "text": text}]}
-        self._pipes.sent = None
+        self._pipes.forget()
         try:
             result = await self._connection.send_request(method, wish)
         except RequestError as error:
             return Refused(error.code, str(error), error.data)
         except OSError:
+            if self._pipes.too_long:
+                return Ended("too much")
             return Ended("gone") if self._pipes.sent == method else None
         return Said(_dict(result), "".join(ear.pieces))
 

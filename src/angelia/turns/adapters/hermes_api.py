@@ -24,6 +24,7 @@ from angelia.turns.adapters.hermes_http import Broken, Server, Unreachable, aske
 from angelia.turns.adapters.port import Answered, Failed, Lost, Outcome, Turn, Usage
 
 ROUTE = "API server"
+ANSWER_CHARS = 16 * 1024 * 1024  # far above what a hub stores as one answer
 TEXT_CHARS = 65_536  # of one message; Hermes drops what is longer and says nothing
 NOTICE_SECONDS = 45.0  # Hermes writes a keep-alive each 30 s, and the model's call has to return
 LOOK_SECONDS = 1.0
@@ -32,6 +33,9 @@ LOOK_SECONDS = 1.0
 ERROR_TEXT = re.compile(
     r"(?:⚠️ ?)?(?:HTTP [45]\d\d: |API call failed after \d+ retries|Context length exceeded \(|Error: HTTP [45]\d\d)"
 )
+# What a session is called: it came in a body, and goes out in a header.
+_SESSION = re.compile(r"[!-~]{1,256}", re.ASCII)
+_UNTOLD = (Unreachable, Broken, Malformed, PermissionError, TimeoutError)
 _CUT = re.compile(r"(?:^|: )connection error\.?$", re.IGNORECASE)
 
 
@@ -40,6 +44,7 @@ class _Said:
     """A streamed turn, as far as it has come."""
 
     text: list[str] = field(default_factory=list)
+    chars: int = 0
     finish: str | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
@@ -57,6 +62,7 @@ class _Said:
             choice = _mapping(choice)
             if isinstance(content := _mapping(choice.get("delta")).get("content"), str):
                 self.text.append(content)
+                self.chars += len(content)
             if isinstance(finish := choice.get("finish_reason"), str):
                 self.finish = finish
         self.usage = _mapping(chunk.get("usage")) or self.usage
@@ -82,6 +88,8 @@ async def run(server: Server, turn: Turn) -> Outcome:
             async for piece in answer.pieces():
                 for event in parser.feed(piece):
                     said.take(event.event, event.data)
+                if said.chars > ANSWER_CHARS:
+                    return Failed("Hermes' answer is too long to be kept.", ROUTE, Reason.TOO_LARGE)
     except Unreachable as error:
         return Failed(f"Hermes' API server is not there: {error}.", ROUTE, Reason.RUNTIME_OFFLINE, began=False)
     except (Broken, Malformed, EventTooLarge) as error:
@@ -114,10 +122,10 @@ async def _afterwards(server: Server, session: str, *, wants_text: bool) -> tupl
         if not wants_text and about.get("end_reason") != "compression":
             return None, ""
         moved, rows = await history(server, session)
-    except (Unreachable, Broken, Malformed, TimeoutError):
+    except _UNTOLD:
         return None, ""  # the turn is over and well: what this would have told is a comfort
     answer = _text(rows[-1]) if rows and rows[-1].get("role") == "assistant" else ""
-    return (moved if moved != session else None), answer
+    return (moved if moved != session and _SESSION.fullmatch(moved) else None), answer
 
 
 async def recall(server: Server, turn: Turn) -> Outcome | None:
@@ -131,7 +139,7 @@ async def recall(server: Server, turn: Turn) -> Outcome | None:
     while True:
         try:
             _, rows = await history(server, turn.session or turn.conversation)
-        except (Unreachable, Broken, Malformed, TimeoutError):
+        except _UNTOLD:
             rows = []
         ours = [at for at, row in enumerate(rows) if _is_ours(row, turn)]
         answer = _answer(rows[ours[0] + 1 :]) if len(ours) == 1 else None

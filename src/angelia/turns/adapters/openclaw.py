@@ -28,6 +28,7 @@ PORT = 18789  # OpenClaw's own choice
 STARTING_SECONDS = 60.0  # a gateway that says that it starts is waited for: with all its plugins it takes 10 to 20 s
 ABORT_SECONDS = 5.0
 LOOK_SECONDS = 1.0
+SETTLE_SECONDS = 30.0  # a restarted gateway takes turns up some 5 s after it lets us in
 GONE_SECONDS = 60.0  # in which a gateway that crashed is up again and takes its turns up, or does neither
 ROWS = 1000  # of a history; the most that OpenClaw hands out at once
 HELP = "Start it with `openclaw gateway run`, or give its address in `url`."
@@ -59,9 +60,9 @@ class _Door:
 class OpenClaw:
     """One agent of one OpenClaw. Fills ``Adapter``."""
 
-    def __init__(self, options: OpenClawOptions, tools: Tools) -> None:
-        """Takes how it is reached, and what the hub lends."""
-        self._options, self._tools = options, tools
+    def __init__(self, options: OpenClawOptions, tools: Tools, settle_seconds: float = SETTLE_SECONDS) -> None:
+        """Takes how it is reached, what the hub lends, and how long nothing may happen to a turn before it is over."""
+        self._options, self._tools, self._settle_seconds = options, tools, settle_seconds
 
     async def run(self, turn: Turn) -> Outcome:
         """See ``Adapter``."""
@@ -85,12 +86,14 @@ class OpenClaw:
         params = {"message": turn.prompt, "agentId": self._options.agent, "sessionKey": session, "deliver": False}
         limit = {"idempotencyKey": turn.key, "timeout": math.ceil(turn.seconds)}
         ends = asyncio.get_running_loop().time() + min(turn.seconds, STARTING_SECONDS)
+        number, accepted = None, False
         try:
             while True:
                 number = await gateway.put("agent", {**params, **limit})
                 try:
                     answer = await gateway.hear(number)
                     if answer.get("status") == "accepted":
+                        accepted = True
                         turn.begun(str(answer.get("sessionKey") or session))
                         answer = await gateway.hear(number)
                     return openclaw_answers.outcome(answer, ROUTE)
@@ -101,13 +104,17 @@ class OpenClaw:
                         raise
                     await asyncio.sleep(error.wait_seconds)
         except asyncio.CancelledError:
-            await self._abort(gateway, session, turn)
+            await self._abort(gateway, None if accepted else number, session, turn)
             raise
 
-    async def _abort(self, gateway: Gateway, session: str, turn: Turn) -> None:
-        """Break the run off; if the gateway does not hear it any more, its own limit ends the run."""
+    async def _abort(self, gateway: Gateway, asked: str | None, session: str, turn: Turn) -> None:
+        """Break the run off; if the gateway does not hear it any more, its own limit ends the run. ``asked``: what was
+        not accepted yet, and cannot be broken off before it is."""
         with suppress(Refused, Broken, TimeoutError):
-            await gateway.ask("sessions.abort", {"key": session, "runId": turn.key}, ABORT_SECONDS)
+            async with asyncio.timeout(ABORT_SECONDS):
+                if asked is not None:
+                    await gateway.hear(asked)
+                await gateway.ask("sessions.abort", {"key": session, "runId": turn.key})
 
     async def recall(self, turn: Turn) -> Outcome | None:
         """See ``Adapter``. A gateway that is gone is waited for; what it takes up again is waited for, too."""
@@ -127,6 +134,7 @@ class OpenClaw:
     async def _looked(self, gateway: Gateway, turn: Turn, ends: float) -> Outcome | None:
         """What became of a turn, as soon as that is sure; None at ``ends``, and where there is no trace of it."""
         loop, where = asyncio.get_running_loop(), {"sessionKey": self._session(turn), "limit": ROWS}
+        busy = loop.time()
         while loop.time() < ends:
             run = await gateway.ask("agent.wait", {"runId": turn.key, "timeoutMs": int(LOOK_SECONDS * 1000)})
             if (known := openclaw_answers.waited(run, ROUTE)) is not None:
@@ -135,6 +143,10 @@ class OpenClaw:
             outcome = openclaw_answers.remembered(history, turn.key, turn.prompt, f"{ROUTE}, its history")
             if outcome is not None or not openclaw_answers.mentions(history, turn.key, turn.prompt):
                 return outcome
+            if openclaw_answers.runs(history):
+                busy = loop.time()
+            elif loop.time() - busy > self._settle_seconds:
+                return openclaw_answers.given_up(ROUTE)
             await asyncio.sleep(LOOK_SECONDS)
         return None
 

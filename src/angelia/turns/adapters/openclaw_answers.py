@@ -38,6 +38,7 @@ SENTENCES = (
     ("network connection error", Reason.PROVIDER_SERVER_ERROR),  # the provider hung up
     ("no route-compatible authentication source", Reason.MISSING_CONFIG),
 )
+BROKEN_OFF = "rpc"  # why a run stopped that somebody broke off by a call, in its own windows, too
 RESUMED = "internal_system"  # a row that OpenClaw wrote to itself, to go on after a restart
 
 
@@ -51,6 +52,8 @@ def outcome(payload: Mapping[str, Any], route: str) -> Outcome:
     wrong = bool(error) or meta.get("aborted") is True or any(part.get("isError") for part in parts)
     if payload.get("status") == "ok" and not wrong:
         return Answered(said, route, _usage(meta))
+    if payload.get("stopReason") == BROKEN_OFF:
+        return _broken_off(route)
     if payload.get("status") == "timeout":
         return Failed("OpenClaw's own time for a turn was over.", route, Reason.DELIVERY_TIMEOUT)
     told = (str(error.get("message") or ""), said, str(payload.get("summary") or ""))
@@ -69,8 +72,10 @@ def waited(payload: Mapping[str, Any], route: str) -> Outcome | None:
     """What ``agent.wait`` knows of a run; None while it runs, and where it knows none."""
     status = payload.get("status")
     reply = mapping(payload.get("terminalReply"))
-    if status == "ok" and isinstance(reply.get("text"), str):
-        return Answered(reply["text"], route)
+    if status == "ok" and reply:
+        return Answered(str(reply.get("text") or ""), route)  # without a text it kept silent
+    if payload.get("stopReason") == BROKEN_OFF:
+        return _broken_off(route)
     if status == "error":
         return failed(str(payload.get("error") or payload.get("stopReason") or ""), route)
     return None
@@ -79,20 +84,22 @@ def waited(payload: Mapping[str, Any], route: str) -> Outcome | None:
 def remembered(history: Mapping[str, Any], key: str, text: str, route: str) -> Outcome | None:
     """What a session's history says of the turn that began under ``key`` (or, by the command line, with ``text``).
 
-    None while it goes on, and where there is nothing of it: ``mentions`` tells these two apart.
+    None while that is open: it goes on, or may be taken up again (``runs``), or there is nothing of it (``mentions``).
     """
     waiting = _pending(history, key)
     if waiting.get("state") == "interrupted":
-        return _given_up(route)
+        return given_up(route)
     if waiting.get("state") == "cancelled":
-        return Failed("The turn was broken off in OpenClaw.", route, Reason.CANCELLED)
+        return _broken_off(route)
     turn = _rows(listed(history.get("messages")), key, text)
     last: Mapping[str, Any] = next((row for row in reversed(turn) if row.get("role") == "assistant"), {})
     if last.get("stopReason") == "error":
         return failed(str(last.get("errorMessage") or ""), route)
     if last.get("stopReason") == "stop":
         return Answered(_text(last), route)
-    return _given_up(route) if turn and not waiting and not runs(history) else None
+    if turn and not waiting and not runs(history) and _about(history).get("status") == "killed":
+        return _broken_off(route)
+    return None
 
 
 def mentions(history: Mapping[str, Any], key: str, text: str) -> bool:
@@ -102,11 +109,20 @@ def mentions(history: Mapping[str, Any], key: str, text: str) -> bool:
 
 def runs(history: Mapping[str, Any]) -> bool:
     """Whether something runs in the session, or is taken up again after a restart."""
-    about = mapping(history.get("sessionInfo"))
-    return about.get("hasActiveRun") is True or about.get("status") == "running"
+    return _about(history).get("hasActiveRun") is True or _about(history).get("status") == "running"
 
 
-def _given_up(route: str) -> Failed:
+def _about(history: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the history says of its session."""
+    return mapping(history.get("sessionInfo"))
+
+
+def _broken_off(route: str) -> Failed:
+    return Failed("The turn was broken off in OpenClaw.", route, Reason.CANCELLED)
+
+
+def given_up(route: str) -> Failed:
+    """A turn that OpenClaw neither runs nor answered, and does not take up any more."""
     return Failed("OpenClaw was restarted in the middle of the turn and did not go on.", route, Reason.RUNTIME_OFFLINE)
 
 

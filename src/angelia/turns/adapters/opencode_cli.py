@@ -24,6 +24,7 @@ LINE_BYTES = 16 * 1024 * 1024  # one event; a tool's output stands in one, too
 EXPORT_BYTES = 64 * 1024 * 1024  # a whole session
 LINGER_SECONDS = 2.0  # from its last line to its end, or from its end to its last line
 PATIENCE = 0.8  # of a turn's time, as in opencode_server
+LOOK_SECONDS = 0.5  # from then on, between two looks at its log
 _ANSWER_BYTES = Limits().reply_bytes
 _LOGGED = re.compile(r'^.*level=ERROR.*message="stream error".*error\.error="(.*)"$', re.MULTILINE)
 
@@ -145,9 +146,13 @@ async def _talk(child: Running, turn: Turn, story: _Story) -> tuple[int | None, 
         first, _ = await asyncio.wait(
             {talk[1], ended}, timeout=turn.seconds * PATIENCE, return_when=asyncio.FIRST_COMPLETED
         )
-        stuck = None if first else _in_vain(child.last_words(), story)
-        if stuck is None:
-            await asyncio.wait({talk[1], ended}, return_when=asyncio.FIRST_COMPLETED)
+        stuck = None
+        while not first and not story.ended:  # where it has: it said all, and does not end
+            stuck = _in_vain(child.last_words(), story)
+            if stuck is not None:
+                break
+            first, _ = await asyncio.wait({talk[1], ended}, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if first:
             await asyncio.wait({talk[1], ended}, timeout=LINGER_SECONDS)
         code = ended.result() if ended.done() else None
         for task in (*talk, ended):
@@ -179,8 +184,8 @@ async def _read(child: Running, turn: Turn, story: _Story) -> None:
 
 def _in_vain(log: str, story: _Story) -> str | None:
     """The last error of its model that it logged since it last told something: it tries that again by itself."""
-    found = _LOGGED.findall(log)
-    return found[-1] if found and found[-1:] != _LOGGED.findall(story.mark)[-1:] else None
+    found = list(_LOGGED.finditer(log))
+    return found[-1][1] if found and found[-1][0] not in story.mark else None
 
 
 def _outcome(story: _Story, code: int | None, stuck: str | None, log: str, route: str) -> Outcome:

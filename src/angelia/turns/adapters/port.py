@@ -5,8 +5,9 @@ What must stay true:
 - An adapter runs one turn and says truly what became of it. *Answered* only where the agent itself said that the turn
   ended well; an exit code or a status alone never does. *Lost* where nobody knows whether it ran: then the runner asks
   ``recall`` before anything runs twice.
-- It knows no mailbox, no lease and no retry; it keeps no state that a restart may not lose, but for a warm process. The
-  name that the agent gives its conversation is handed to ``begun`` as soon as it is known, and comes back in ``session``.
+- It knows no mailbox, no lease and no retry; it keeps no state that a restart may not lose, but for a warm process.
+  The name that the agent gives its conversation is handed to ``begun`` as soon as it is known; it comes back in
+  ``session``.
 - Text never rides in an argument list. What it starts, it starts by ``Tools.children``, so that it ends with its turn.
 - One turn at a time for each agent is the runner's care; different agents run side by side.
 """
@@ -161,9 +162,10 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class Kind:
     """One kind of agent: a row of ``registry.KINDS``.
 
-    ``options``: a subclass of ``Options``. ``check``: what only this kind knows to be wrong with options, as a sentence;
-    None when nothing is (it may look at the disk, never at the network). ``lock``: folder and name of the turn lock that
-    the agent's own processes take, too; None where it is the hub's alone. ``reports``: what ``Answered.usage`` can hold.
+    ``options``: a subclass of ``Options``. ``check``: what only this kind knows to be wrong with options, as a
+    sentence; None when nothing is (it may look at the disk, never at the network). ``lock``: folder and name of the
+    turn lock that the agent's own processes take, too; None where it is the hub's alone. ``reports``: what
+    ``Answered.usage`` can hold.
     """
 
     name: str
@@ -172,6 +174,6 @@ class Kind:
     make: Callable[[Any, Tools], Adapter]
     detect: Callable[[Any, Tools], Awaitable[Found]]
     check: Callable[[Any, Tools], str | None] = lambda options, tools: None
-    lock: Callable[[Any], tuple[str, str]] | None = None
+    lock: Callable[[Any, Tools], tuple[str, str]] | None = None
     resumes: bool = True
     reports: Sequence[str] = ()
