@@ -115,10 +115,16 @@ def _look(bus: Bus, tx: Tx, waiter: Waiter, question: Envelope) -> Answer:
         return answer
     ended = [d for d in answer.deliveries if d.state in (State.FAILED, State.DEAD)]
     late = [d for d in answer.deliveries if d.state is State.DELIVERED and d.reason is not None]
-    if answer.deliveries and len(ended) + len(late) == len(answer.deliveries):
+    on_its_way = waiter.taken and waiter.answer is None  # the notice of it, given by a unit just before: it wakes us
+    if answer.deliveries and len(ended) + len(late) == len(answer.deliveries) and not on_its_way:
         reason = (ended + late)[0].reason or Reason.UNKNOWN
-        answer.failure = (reason, prose(reason))
+        answer.failure = (reason, _told(waiter) or prose(reason))
     return answer
+
+
+def _told(waiter: Waiter) -> str | None:
+    """What the notice says that the waiter was given in place of an answer: more than the reason alone."""
+    return waiter.answer.envelope.text if waiter.answer is not None else None
 
 
 def _take(bus: Bus, tx: Tx, waiter: Waiter, reply: Envelope) -> bool:

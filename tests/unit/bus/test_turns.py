@@ -217,6 +217,18 @@ async def test_a_question_that_waits_is_answered_by_the_turn(hub: SmallHub) -> N
     assert reply.text == "!"
 
 
+async def test_a_question_that_waits_is_told_why_there_is_no_answer(hub: SmallHub) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(ask(hub.bus, Draft(sender="bob", to="ann", text="?"), 30))
+        await settle()
+        await turns.failed(hub.bus, await begin(hub), Reason.MISSING_CONFIG, "Its program is gone.")
+        await settle()
+        failure = asking.result().failure
+    assert failure is not None
+    assert failure[0] is Reason.MISSING_CONFIG
+    assert "Its program is gone." in failure[1]
+
+
 # ------------------------------------------------------------------------------------------------- starts, and stopping
 
 
