@@ -84,7 +84,8 @@ PROSE = {
     Reason.PROVIDER_SERVER_ERROR: "The agent's model provider had an error of its own; send it again in some minutes.",
     Reason.CONTEXT_OVERFLOW: "The conversation no longer fits into the agent's model; send something shorter, or have "
     "the agent start anew.",
-    Reason.MISSING_CONFIG: "The agent has no model provider that is set up; a person must finish its configuration.",
+    Reason.MISSING_CONFIG: "The agent is not set up to answer: a program, a key or a provider is missing; a person "
+    "must finish its configuration.",
     Reason.MODEL_UNAVAILABLE: "The agent's model is not there at its provider; a person must choose another.",
     Reason.UNKNOWN: "It failed and nobody can say why; look at the agent's own log before you send it again.",
     Reason.TARGET_BUSY: "The agent was at work on something else and nothing was delivered; send it again later.",
