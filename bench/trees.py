@@ -1,8 +1,8 @@
 """Trees of this project side by side: ``python -m bench.trees NAME=FOLDER … [--rounds N]``.
 
 A hub of each runs at the same time, and they are loaded in turn, so that whatever else the machine does falls on all
-of them. What is compared is the hub's processor time for one operation, which other work disturbs least; the last line
-of each figure says how far the others are from the first.
+of them. What is compared is the hub's processor time for one operation, which other work disturbs least; behind each
+figure stands its ratio to the first tree's.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench import batches, latency, sends
@@ -87,20 +88,20 @@ def compare(trees: list[Tree], rounds: int) -> None:
         line.messages(200)
     for _ in range(rounds):
         for tree, line in zip(trees, lines, strict=True):
-            tree.cost("CPU of a lone message", lambda tree=tree, line=line: _lone(tree, line))  # type: ignore[misc]
+            tree.cost("CPU of a lone message", partial(_lone, tree, line))
     for line in lines:
         line.close()
     for _ in range(rounds):
         for tree in trees:
-            tree.cost("CPU of a send", lambda tree=tree: _sends(tree))  # type: ignore[misc]
+            tree.cost("CPU of a send", partial(_sends, tree))
     for _ in range(rounds):
         for tree in trees:
-            tree.cost("CPU of a batch's message", lambda tree=tree: _batches(tree))  # type: ignore[misc]
+            tree.cost("CPU of a batch's message", partial(_batches, tree))
     audiences = [tree.hub.audience(0, STREAMS) for tree in trees]
     for number in range(rounds + 1):
         for tree, audience in zip(trees, audiences, strict=True):
             if number:  # before that, caches and buffers are new
-                tree.cost("CPU of a delivery", lambda tree=tree, one=audience: _fanout(tree, one))  # type: ignore[misc]
+                tree.cost("CPU of a delivery", partial(_fanout, tree, audience))
             else:
                 _fanout(tree, audience)
     for audience in audiences:
@@ -120,7 +121,6 @@ def main() -> None:
         for word in options.trees:
             name, _, path = word.partition("=")
             trees.append(Tree(name, Path(folder) / name, Path(path) / "src"))
-            trees[-1].hub.process  # noqa: B018
             stack.callback(trees[-1].hub.stop)
         compare(trees, options.rounds)
     for figure in trees[0].took:

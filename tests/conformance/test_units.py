@@ -301,27 +301,6 @@ async def test_lazy_units_do_not_hold_up_the_order(store: Store) -> None:
     assert ran == list(range(600))
 
 
-async def test_a_lone_unit_that_goes_ahead_passes_a_lazy_one_for_a_moment_only(store: Store) -> None:
-    loop = asyncio.get_running_loop()
-    start = loop.time()
-    lazy = store.write(lambda tx: loop.time(), lazy=True)
-    while not lazy.done():
-        await store.write(lambda tx: None, ahead=True)
-    assert loop.time() - start < 0.2
-    assert lazy.result() - start < 0.2
-
-
-async def test_what_goes_ahead_keeps_its_place_among_others(store: Store) -> None:
-    order: list[str] = []
-    queued = threading.Event()
-    first = store.write(lambda tx: queued.wait(5))  # so that those that are queued meanwhile are one group
-    lazy = store.write(lambda tx: order.append("lazy"), lazy=True)
-    others = [store.write(lambda tx, n=n: order.append(str(n)), ahead=True) for n in range(2)]  # type: ignore[misc]
-    queued.set()
-    await asyncio.gather(first, lazy, *others)
-    assert order == ["lazy", "0", "1"]
-
-
 @pytest.mark.parametrize("first_lazy", [0, 3])
 async def test_close_commits_what_is_queued_and_lazy_ones_too(store: Store, first_lazy: int) -> None:
     told: list[int] = []

@@ -32,16 +32,10 @@ class SlowStore:
         return self.inner.secret
 
     def write(
-        self,
-        work: Callable[[Tx], T],
-        *,
-        weight: int = 0,
-        lazy: bool = False,
-        essential: bool = False,
-        ahead: bool = False,
+        self, work: Callable[[Tx], T], *, weight: int = 0, lazy: bool = False, essential: bool = False
     ) -> asyncio.Future[T]:
         """As the store inside, some turns later."""
-        return self._late(self.inner.write(work, weight=weight, lazy=lazy, essential=essential, ahead=ahead))
+        return self._late(self.inner.write(work, weight=weight, lazy=lazy, essential=essential))
 
     def read(self, work: Callable[[View], T]) -> asyncio.Future[T]:
         """As the store inside, some turns later."""

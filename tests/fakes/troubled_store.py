@@ -61,13 +61,7 @@ class TroubledStore:
         await self.inner.close()
 
     def write(
-        self,
-        work: Callable[[Tx], T],
-        *,
-        weight: int = 0,
-        lazy: bool = False,
-        essential: bool = False,
-        ahead: bool = False,
+        self, work: Callable[[Tx], T], *, weight: int = 0, lazy: bool = False, essential: bool = False
     ) -> asyncio.Future[T]:
         outer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self.refusal is not None:
@@ -82,7 +76,7 @@ class TroubledStore:
                 raise fault
             return result
 
-        inner = self.inner.write(unit, weight=weight, lazy=lazy, essential=essential, ahead=ahead)
+        inner = self.inner.write(unit, weight=weight, lazy=lazy, essential=essential)
         inner.add_done_callback(lambda done: self._done(done, effects, outer))
         return outer
 

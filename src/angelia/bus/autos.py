@@ -1,8 +1,8 @@
 """Acks of hands that settle by themselves: an auto stream, a poll, an answered ask.
 
 What must stay true: one lazy unit settles everything that was written since the last one, in the next commit and at
-most 250 ms later (a lone send may pass it for some milliseconds); it takes only what its holder still stands for at
-that moment (bytes out of our hands, connection open); the rest goes back by whoever ended it.
+most 250 ms later; it takes only what its holder still stands for at that moment (bytes out of our hands, connection
+open); the rest goes back by whoever ended it.
 """
 
 from collections import deque

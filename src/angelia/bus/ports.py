@@ -6,8 +6,7 @@ What must stay true of a store:
   nothing. Units run in the order in which ``write`` was called. The future is done only when the unit is on disk.
 - What a unit registered with ``tx.then`` runs on the event loop after the commit, unit by unit in their order, and
   before any of their futures is done. So whoever is told of a hand-over is told in the order of ``seq``.
-- A unit marked ``lazy`` causes no commit of its own: it rides in the next one, at most 250 ms later. A lone unit that
-  says ``ahead`` may pass it for some milliseconds; of all others the order stays.
+- A unit marked ``lazy`` causes no commit of its own: it rides in the next one, at most 250 ms later.
 - ``read(work)`` sees one committed picture and never holds it across an await.
 - A commit for which there was no space stored nothing and raises ``DiskFull`` to every unit in it; life goes on. What a
   unit changed in the bus's own memory it takes back by ``tx.otherwise``.
@@ -235,18 +234,11 @@ class Store(Protocol):
         ...
 
     def write(
-        self,
-        work: Callable[[Tx], T],
-        *,
-        weight: int = 0,
-        lazy: bool = False,
-        essential: bool = False,
-        ahead: bool = False,
+        self, work: Callable[[Tx], T], *, weight: int = 0, lazy: bool = False, essential: bool = False
     ) -> asyncio.Future[T]:
         """Queue a unit now; the future is its outcome.
 
-        ``weight``: bytes it carries. ``essential``: still done when the disk is full (acks, expiry). ``ahead``: where
-        it is alone, lazy units of the last moment need not come first.
+        ``weight``: bytes it carries. ``essential``: still done when the disk is full (acks, expiry).
         Raises what ``work`` raised, ``DiskFull``, ``OutcomeUnknown`` or ``Stopping``.
         """
         ...

@@ -50,13 +50,7 @@ class MemoryStore:
         self._lazy: asyncio.TimerHandle | None = None
 
     def write(
-        self,
-        work: Callable[[Tx], T],
-        *,
-        weight: int = 0,
-        lazy: bool = False,
-        essential: bool = False,
-        ahead: bool = False,
+        self, work: Callable[[Tx], T], *, weight: int = 0, lazy: bool = False, essential: bool = False
     ) -> asyncio.Future[T]:
         """Queue a unit; see ``ports.Store.write``."""
         loop = asyncio.get_running_loop()

@@ -88,13 +88,7 @@ class SqliteStore:
         return store
 
     def write(
-        self,
-        work: Callable[[Tx], T],
-        *,
-        weight: int = 0,
-        lazy: bool = False,
-        essential: bool = False,
-        ahead: bool = False,
+        self, work: Callable[[Tx], T], *, weight: int = 0, lazy: bool = False, essential: bool = False
     ) -> asyncio.Future[T]:
         """Queue a unit; see ``ports.Store.write``."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -105,7 +99,7 @@ class SqliteStore:
         elif self._writer.full.now and not essential:
             future.set_exception(DiskFull(FULL_DETAIL))
         else:
-            self._writer.queue.put(Unit(work, future, weight, lazy, essential, ahead))
+            self._writer.queue.put(Unit(work, future, weight, lazy, essential))
         return future
 
     def read(self, work: Callable[[View], T]) -> asyncio.Future[T]:

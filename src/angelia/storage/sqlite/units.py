@@ -1,14 +1,13 @@
 """One queued unit of writing, and the queue that the loop fills and the writer's thread empties.
 
-What must stay true: units leave in the order in which they came, but that one that says ``ahead`` may pass lazy ones
-while these are new. The thread sleeps until there is a unit that is not lazy, until the oldest lazy one has waited its
-250 ms, or until the store closes; a wake-up is never lost.
+What must stay true: units leave in the order in which they came. The thread sleeps until there is a unit that is not
+lazy, until the oldest lazy one has waited its 250 ms, or until the store closes; a wake-up is never lost.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from threading import Lock
+from threading import Condition, Lock
 from time import monotonic
 from typing import Any
 
@@ -18,37 +17,18 @@ from angelia.storage.load import Change
 GROUP_UNITS = 256
 GROUP_BYTES = 4 * 1024 * 1024
 LAZY_SECONDS = 0.25
-PASSED_SECONDS = 0.01  # how long: the acks of some ten messages of a lone sender then share one of its commits
 
 
 class Unit:
     """What to do, who waits for it, and what came of it."""
 
-    __slots__ = (
-        "ahead",
-        "changes",
-        "due",
-        "effects",
-        "error",
-        "essential",
-        "future",
-        "result",
-        "undos",
-        "weight",
-        "work",
-    )
+    __slots__ = ("changes", "due", "effects", "error", "essential", "future", "result", "undos", "weight", "work")
 
     def __init__(
-        self,
-        work: Callable[[Tx], Any],
-        future: "asyncio.Future[Any]",
-        weight: int,
-        lazy: bool,
-        essential: bool,
-        ahead: bool,
+        self, work: Callable[[Tx], Any], future: "asyncio.Future[Any]", weight: int, lazy: bool, essential: bool
     ) -> None:
         self.work, self.future = work, future
-        self.weight, self.essential, self.ahead = weight, essential, ahead
+        self.weight, self.essential = weight, essential
         self.due = monotonic() + LAZY_SECONDS if lazy else None
         self.effects: Sequence[Callable[[], None]] = ()
         self.undos: Sequence[Callable[[], None]] = ()
@@ -65,9 +45,7 @@ class UnitQueue:
         self._urgent_in = 0  # written by the loop alone
         self._urgent_out = 0  # written by the thread alone
         self._asleep = False
-        # Held while nobody rings: a bare lock wakes a sleeper in a third of what a condition takes.
-        self._bell = Lock()
-        self._bell.acquire()
+        self._bell = Condition(Lock())
         self.closed = False
 
     def put(self, unit: Unit) -> None:
@@ -85,23 +63,21 @@ class UnitQueue:
 
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is something to take, at most so long."""
-        self._bell.acquire(blocking=False)  # it was rung for a sleep that time had ended
-        self._asleep = True  # whoever puts a unit after this rings, so none comes between the look and the sleep
-        if not self._ready():
-            if self._units:
-                due = self._units[0].due or 0.0
-                patience = max(0.0, due - monotonic())
-                seconds = patience if seconds is None else min(seconds, patience)
-            self._bell.acquire(timeout=-1 if seconds is None else seconds)
-        self._asleep = False
+        with self._bell:
+            self._asleep = True
+            if not self._ready():
+                if self._units:
+                    due = self._units[0].due or 0.0
+                    patience = max(0.0, due - monotonic())
+                    seconds = patience if seconds is None else min(seconds, patience)
+                self._bell.wait(seconds)
+            self._asleep = False
 
     def take(self) -> list[Unit]:
         """The next group; empty where it is not time yet."""
         units: list[Unit] = []
         if not self._ready():
             return units
-        if (lone := self._lone()) is not None:
-            return [lone]
         weight = urgent = 0
         while self._units and len(units) < GROUP_UNITS:
             weight += self._units[0].weight
@@ -112,25 +88,6 @@ class UnitQueue:
             units.append(unit)
         self._urgent_out += urgent
         return units
-
-    def _lone(self) -> Unit | None:
-        """The one unit that is to be stored now, where it may pass the lazy ones before it: so who sends alone does not
-        wait for the ack of the last message with each."""
-        first = self._units[0].due if self._units else None
-        if first is None or self.closed or self._urgent_in - self._urgent_out != 1:
-            return None
-        if first - LAZY_SECONDS + PASSED_SECONDS <= monotonic():
-            return None
-        passed: list[Unit] = []
-        while (unit := self._units.popleft()).due is not None:
-            passed.append(unit)
-        if not unit.ahead:
-            passed.append(unit)
-        self._units.extendleft(reversed(passed))
-        if not unit.ahead:
-            return None
-        self._urgent_out += 1
-        return unit
 
     @property
     def empty(self) -> bool:
@@ -143,5 +100,5 @@ class UnitQueue:
         return self._urgent_in != self._urgent_out or (self._units[0].due or 0.0) <= monotonic()
 
     def _ring(self) -> None:
-        if self._bell.locked():
-            self._bell.release()
+        with self._bell:
+            self._bell.notify()

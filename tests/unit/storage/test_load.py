@@ -1,0 +1,34 @@
+"""The sums of mailboxes: what changes add, that it can be taken back, and that memory follows what is open."""
+
+from angelia.model.delivery import State
+from angelia.storage.load import KEPT, Change, Loads, weigh
+
+
+def mail(mailbox: str, sign: int = 1) -> Change:
+    found = weigh(mailbox, "Bob", State.QUEUED, False, 10, sign)
+    assert found is not None
+    return found
+
+
+def shown(loads: Loads, mailbox: str) -> tuple[int, int, int, int, dict[str, int]]:
+    found = loads.of(mailbox)
+    return found.open, found.ready, found.queued, found.bytes, found.by_sender
+
+
+def test_changes_add_up_and_are_taken_back() -> None:
+    loads = Loads()
+    loads.apply([mail("ann"), mail("ann"), mail("cat")])
+    assert shown(loads, "ann") == (2, 2, 2, 20, {"bob": 2})
+    loads.undo([mail("ann"), mail("cat")])
+    assert shown(loads, "ann") == (1, 1, 1, 10, {"bob": 1})
+    assert shown(loads, "cat") == (0, 0, 0, 0, {})
+
+
+def test_no_more_than_some_entries_are_kept_where_nothing_is_open() -> None:
+    loads = Loads()
+    names = [f"agent{number}" for number in range(KEPT + 9)]
+    loads.apply(map(mail, names))
+    for name in names:
+        loads.apply([mail(name, -1)])
+    assert len(loads._of) == KEPT
+    assert all(shown(loads, name) == (0, 0, 0, 0, {}) for name in names)
