@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, replace
 from enum import Enum, auto
@@ -26,6 +27,7 @@ from angelia.bus.directory import digest_of
 from angelia.bus.glance import Disk
 from angelia.bus.system import SystemClock, SystemIds
 from angelia.bus.timekeeper import keep_time
+from angelia.doors.gateway.server import Gateway
 from angelia.doors.hermes_home.door import HermesHome
 from angelia.doors.hermes_home.files import RelayFiles
 from angelia.doors.http.hub import Hub
@@ -33,6 +35,7 @@ from angelia.doors.http.listen import authority
 from angelia.doors.http.protocol import Patience
 from angelia.doors.http.routes import make_app
 from angelia.doors.http.server import HubServer
+from angelia.doors.http.websocket import HubWebSocket
 from angelia.model.errors import DiskFull
 from angelia.model.limits import Limits
 from angelia.protocol.bot_relay import ENVELOPE_TTL_SECONDS, Times, relay_root
@@ -52,6 +55,7 @@ from angelia.turns.telling import Telling
 
 log = logging.getLogger("angelia.hub")
 LOCK_LOOK_SECONDS = 1.0
+HURRY_SECONDS = 1.0  # that programs have to end when the hub stops, which has 3 s itself
 AGAIN_SECONDS = 5.0  # before something that failed is begun anew
 # For everything but connections: the store's files, turns, the log.
 FILES_KEPT = 256
@@ -112,13 +116,10 @@ async def serve(
         bus = await open_bus(store, clock, SystemIds(), limits)
         port = tcp[0].getsockname()[1]
         hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED), lambda: _disk(settings, store))
-        tools = _tools(settings)
+        children = ChildProcesses(_running(settings))
+        tools = _tools(settings, children)
         hub.adapters = Desk(tools)
-        # Where few files may be open, so many connections that the owner still gets in.
-        most = max(files - FILES_KEPT, files // 4)
-        server = HubServer(
-            make_app(bus, hub), tcp, [unix], patience=Patience(), most_connections=most, tls=_tls(settings)
-        )
+        server = _server(settings, bus, hub, tcp, unix, files)
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(server.run()),
@@ -128,6 +129,7 @@ async def serve(
             await server.start()
             scheme = "http" if settings.tls_certificate is None else "https"
             urls = [f"{scheme}://{authority(*each.getsockname()[:2])}" for each in tcp]
+            hub.url = urls[0]
             lock.publish(port=port, instance=store.instance, addresses=urls, tokens_only=hub.tokens_only, ready=True)
             log.info("the hub serves on %s, data folder %s", " and ".join(urls), settings.data_dir)
             announce(urls)
@@ -135,6 +137,7 @@ async def serve(
             beside.append(tasks.create_task(_keep_up("the door for Hermes", lambda: _serve_hermes(settings, bus))))
             end = await ending.wait()
             log.info("the hub is stopping: %s", _WORDS[end])
+            children.grace_seconds = HURRY_SECONDS
             turns.cancel()
             await _stop(bus, server, settings.stop_seconds)
             for task in beside:
@@ -238,11 +241,11 @@ def _hub(
     )
 
 
-def _tools(settings: Settings) -> Tools:
-    around = surroundings(environment())
+def _tools(settings: Settings, children: ChildProcesses) -> Tools:
+    around = surroundings(environment(), os.path.dirname(sys.executable))
     turns = _private(os.path.join(settings.data_dir, "turns"))
     return Tools(
-        children=ChildProcesses(_running(settings)),
+        children=children,
         environment=around,
         home=around["HOME"],
         private=_private(os.path.join(turns, "private")),
@@ -286,6 +289,23 @@ async def _serve_hermes(settings: Settings, bus: Bus) -> None:
 def _private(path: str) -> str:
     private(path)
     return path
+
+
+def _server(
+    settings: Settings, bus: Bus, hub: Hub, tcp: Sequence[socket.socket], unix: socket.socket, files: int
+) -> HubServer:
+    """The server of the two doors that are reached by sockets."""
+    return HubServer(
+        make_app(bus, hub, Gateway(bus, __version__).serve),
+        tcp,
+        [unix],
+        patience=Patience(),
+        # Where few files may be open, so many connections that the owner still gets in.
+        most_connections=max(files - FILES_KEPT, files // 4),
+        tls=_tls(settings),
+        websockets=HubWebSocket,
+        frame_bytes=bus.limits.frame_bytes,
+    )
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

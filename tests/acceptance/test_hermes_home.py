@@ -3,6 +3,7 @@
 The names in docstrings are those of Hermes' own tests and of the faults that were reported of it.
 """
 
+import fcntl
 import json
 import os
 import stat
@@ -10,12 +11,17 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 
+from angelia.doors.hermes_home.files import RelayFiles
+from angelia.protocol.bot_relay_mail import RelayReply
 from tests.acceptance.hub import MARGIN, Hub, eventually, hub
+from tests.turns.stand_ins import hermes_program
 
 AGENT = """
 import sys, time
@@ -45,7 +51,9 @@ class Home:
             answer = self.at.call("PUT", f"/v1/agents/{name}", {"adapter": self.adapter}, admin=True)
             assert answer.status in (200, 201), answer.body
 
-    def enqueue(self, message: str, target: str = "scout", connection: str = "angelia", **more: Any) -> str:
+    def enqueue(
+        self, message: str, target: str = "scout", connection: str = "angelia", file: str = "", **more: Any
+    ) -> str:
         """As ``message_agent`` does: a private file, renamed into its place. Out: the id."""
         outbox = self.relay / "outbox"
         outbox.mkdir(parents=True, exist_ok=True)
@@ -55,7 +63,7 @@ class Home:
             "target_connection": connection, "target_profile": target, "target_handle": target,
             "message": f"Message from \N{ROBOT FACE} hermes (@hermes): {message}", **more,
         }  # fmt: skip
-        self.put(f"{message_id}.json", json.dumps(envelope, ensure_ascii=False).encode())
+        self.put(f"{file or message_id}.json", json.dumps(envelope, ensure_ascii=False).encode())
         return message_id
 
     def put(self, name: str, data: bytes) -> Path:
@@ -123,6 +131,31 @@ def test_what_was_there_before_the_start_is_found(home: Home) -> None:
     assert home.reply(message_id)["reply"] == "heard: from yesterday"
 
 
+def test_what_waited_is_taken_oldest_first_whatever_the_files_are_called(home: Home) -> None:
+    """9.1 the_outbox_is_claimed_oldest_first, 10.24: Hermes' names are random, so sorting by them swaps mail."""
+    home.join("scout")
+    home.at.kill9()
+    ids = [home.enqueue(f"number {number}", file=f"{9 - number}") for number in range(6)]
+    for number in range(6):
+        hour_ago = time.time() - 600 + number
+        os.utime(home.relay / "outbox" / f"{9 - number}.json", (hour_ago, hour_ago))
+    home.at.start()
+    for message_id in ids:
+        home.reply(message_id)
+    accepted = [home.at.receipt(message_id)["deliveries"][0]["seq"] for message_id in ids]
+    assert accepted == sorted(accepted)
+
+
+def test_the_home_of_one_profile_stands_for_its_whole_install(home: Home) -> None:
+    """9.2 gateway_drains_the_mailbox_the_tools_write_to: else mail is silently never drained."""
+    home.join("scout")
+    home.at.stop()
+    home.at.env = {"HERMES_HOME": str(home.root / "profiles" / "ops")}
+    home.at.start()
+    assert home.reply(home.enqueue("hello"))["reply"] == "heard: hello"
+    assert not (home.root / "profiles" / "ops" / "bot_relay").exists()
+
+
 def test_others_envelopes_are_left_to_whoever_serves_them(home: Home) -> None:
     home.join("scout")
     theirs = home.enqueue("for another", connection="vps-1")
@@ -151,6 +184,18 @@ def test_broken_and_hostile_files_block_nothing(home: Home) -> None:
     assert home.at.is_ready()
 
 
+def test_looking_again_and_again_at_what_is_no_file_costs_nothing(home: Home) -> None:
+    """Beside 11.4: a folder in a letter's place cost a descriptor with each look, until the hub had none left."""
+    home.join("scout")
+    for number in range(30):
+        (home.relay / "outbox" / f"folder{number}.json").mkdir(parents=True)
+    home.reply(home.enqueue("one look"))
+    before = home.at.descriptors
+    for number in range(3):
+        home.reply(home.enqueue(f"look {number}"))
+    assert home.at.descriptors < before + 30
+
+
 def test_the_first_answer_stands(home: Home) -> None:
     """9.1 write_reply_keeps_the_first_settled_reply_for_an_envelope."""
     home.join("scout")
@@ -162,6 +207,34 @@ def test_the_first_answer_stands(home: Home) -> None:
     (replies / f"{message_id}.json").write_text(json.dumps(first))
     eventually(lambda: home.at.state(message_id) == "answered")
     assert home.reply(message_id)["reply"] == "from another relay"
+
+
+def test_of_many_that_claim_or_answer_at_once_one_does(tmp_path: Path) -> None:
+    """11.5: a look and then a write is no first write wins; 9.1 enqueue_claim_is_atomic_and_single_shot."""
+    relays = [RelayFiles(str(tmp_path), "angelia") for _ in range(8)]
+    outbox = tmp_path / "bot_relay" / "outbox"
+    outbox.mkdir(parents=True)
+    together = Barrier(len(relays))
+
+    def claim(relay: RelayFiles) -> bool:
+        (letter,) = relay.queued()
+        together.wait(20)
+        return relay.claim(letter, time.time()) is not None
+
+    def answer(relay: RelayFiles) -> str:
+        text = str(relays.index(relay))
+        together.wait(20)
+        return text if relay.answer(RelayReply(message_id, 1, reply=text)) else ""
+
+    with ThreadPoolExecutor(len(relays)) as threads:
+        for _ in range(400):  # enough that a look and then a write is caught at it
+            message_id = uuid.uuid4().hex
+            envelope = {"id": message_id, "target_connection": "angelia", "target_profile": "x", "message": "x"}
+            (outbox / f"{message_id}.json").write_text(json.dumps(envelope))
+            assert sum(threads.map(claim, relays)) == 1
+            (winner,) = [text for text in threads.map(answer, relays) if text]
+            assert json.loads((outbox.parent / "replies" / f"{message_id}.json").read_text())["reply"] == winner
+    assert list((outbox.parent / "replies").glob("*.tmp")) == []
 
 
 def test_a_failure_comes_back_with_its_reason(home: Home) -> None:
@@ -185,7 +258,7 @@ def test_an_old_envelope_is_not_delivered_and_its_sender_is_told(home: Home) -> 
 
 
 def test_mail_to_one_agent_keeps_its_order_and_a_slow_one_holds_up_no_other(home: Home) -> None:
-    """9.1 the_outbox_is_claimed_oldest_first; 10.11: one long turn expires others' mail; 10.24 DMs arrive swapped."""
+    """9.1 the_outbox_is_claimed_oldest_first; 10.10: one long turn expires others' mail; 10.24 DMs arrive swapped."""
     home.join("scout", "other")
     slow = [home.enqueue(f"sleep 0.5 {number}") for number in range(3)]
     quick = home.enqueue("quick", target="other")
@@ -219,14 +292,39 @@ def test_our_agents_stand_in_the_roster_beside_others_and_stay_there(home: Home)
 
 
 def test_stale_letters_do_not_stay_on_the_disk(home: Home) -> None:
-    """9.1 cleanup_bot_relay_artifacts_sweeps_stale_plaintext."""
+    """9.1 cleanup_bot_relay_artifacts_sweeps_stale_plaintext: exactly what is stale, in all three folders."""
     home.at.kill9()
-    stale, fresh = home.enqueue("old", connection="vps-1"), home.enqueue("new", connection="vps-1")
     long_ago = time.time() - 7 * 3600
-    os.utime(home.relay / "outbox" / f"{stale}.json", (long_ago, long_ago))
+    for folder in ("outbox", "claimed", "replies"):
+        (home.relay / folder).mkdir(parents=True)
+        for name in ("stale", "fresh"):
+            (home.relay / folder / f"{name}.json").write_text('{"text": "a letter"}')
+        os.utime(home.relay / folder / "stale.json", (long_ago, long_ago))
     home.at.start()
-    eventually(lambda: not (home.relay / "outbox" / f"{stale}.json").exists())
-    assert (home.relay / "outbox" / f"{fresh}.json").exists()
+    eventually(lambda: not list(home.relay.glob("*/stale.json")))
+    assert len(list(home.relay.glob("*/fresh.json"))) == 3
+
+
+def test_hermes_own_turns_and_ours_exclude_each_other(home: Home) -> None:
+    """9.3 run_delivery_holds_profile_lock_during_turn: one lock of one profile, in Hermes' own place; mail waits."""
+    program = home.at.base / "hermes-program"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {hermes_program.__file__} "$@"\n')
+    program.chmod(0o700)
+    adapter = {"kind": "hermes", "program": str(program)}  # its home is the one that the hub was started with
+    assert home.at.call("PUT", "/v1/agents/hermes", {"adapter": adapter}, admin=True).status in (200, 201)
+    hangs = home.at.send("hermes", "HANG", "ann", intent="request")["id"]
+    eventually(lambda: (home.root / "runs.jsonl").exists())
+    with (home.relay / "locks" / "default.lock").open("r+") as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert home.at.post(f"/v1/turns/{hangs}/stop", {}, admin=True).status == 200
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waits = home.at.send("hermes", "hello", "ann", intent="request")["id"]
+        ends = time.monotonic() + 1.5  # three tries of the hub's
+        while time.monotonic() < ends:
+            assert home.at.state(waits) == "queued"
+    eventually(lambda: home.at.state(waits) == "answered")
+    assert len((home.root / "runs.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_hub_without_hermes_makes_no_folder() -> None:

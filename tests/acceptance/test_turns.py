@@ -285,7 +285,7 @@ def test_twenty_senders_and_three_kills_leave_every_message_with_one_outcome(on:
     firsts = list(dict.fromkeys(line[2] for line in on.lines("begin")))
     for mine in ids.values():
         assert [each for each in firsts if each in mine] == mine
-    replies = Counter()
+    replies: Counter[str] = Counter()
     for sender, mine in ids.items():
         for delivery in on.at.inbox(sender, limit=100)["deliveries"]:
             replies[delivery["message"]["in_reply_to"]] += 1
@@ -298,3 +298,16 @@ def test_the_log_and_the_folder_say_nothing_secret(on: Turns) -> None:
     assert on.ask("scout", shlex.quote("hello"), "ann")["reply"]
     assert token not in on.at.output()
     assert json.dumps(token) not in on.at.output()
+
+
+def test_a_hub_stops_in_time_though_its_programs_do_not_want_to(on: Turns) -> None:
+    stubborn = on.at.base / "stubborn.py"
+    stubborn.write_text(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nopen('up', 'w')\ntime.sleep(99)\n"
+    )
+    on.join("scout", argv=[sys.executable, str(stubborn)], folder=str(on.at.base))
+    on.at.send("scout", "hello", "ann")
+    eventually((on.at.base / "up").exists)
+    code, seconds = on.at.stop()
+    assert code == 0
+    assert seconds < 3 * MARGIN

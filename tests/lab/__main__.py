@@ -33,7 +33,7 @@ class Table:
         row = name.removeprefix("test_").replace("_", " ") + (f" ({word})" if word else "")
         self.cells[row, agent] = MARKS[report.outcome]
         self.seconds[agent] = self.seconds.get(agent, 0.0) + report.duration
-        print(f"{agent:12} {row:60} {MARKS[report.outcome]:7} {report.duration:6.1f} s", flush=True)
+        print(f"\n{agent:12} {row:60} {MARKS[report.outcome]:7} {report.duration:6.1f} s", flush=True)
 
     def text(self) -> str:
         """The table in Markdown."""
@@ -51,7 +51,7 @@ def main(words: list[str]) -> int:
     folder, *names = [word for word in words if word != "--write"]
     install(Path(folder).resolve())
     table = Table()
-    arguments = [str(HERE), "--lab", folder, "-q", "-p", "no:terminal"]
+    arguments = [str(HERE), "--lab", folder, "-q", "--tb=short", "-o", "addopts=--import-mode=importlib"]
     if names:
         arguments += ["-k", " or ".join(names)]
     code = pytest.main(arguments, plugins=[table])

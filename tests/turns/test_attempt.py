@@ -164,6 +164,18 @@ async def test_other_failures_are_told_at_once(bench: Bench, outcome: Failed, re
     assert (len(agent.turns), done.delivery.state, done.delivery.reason) == (1, State.FAILED, reason)
 
 
+async def test_busy_means_wait(bench: Bench) -> None:
+    """10.4, 10.5: native mail waits on where the agent's own chat is in use; it costs no attempt of the two."""
+    agent = Scripted(Failed("in use", "fake", reason=Reason.TARGET_SESSION_LIVE, began=False), Answered("42", "fake"))
+    sent = await bench.hub.send(intent="request")
+    assert not await bench.attempts.run(await bench.begin(), bench.way(agent))
+    row = await bench.hub.row(sent)
+    assert (row.state, row.used) == (State.QUEUED, 0)
+    assert await bench.attempts.run(await bench.begin(), bench.way(agent))
+    assert (await bench.hub.row(sent)).state is State.ANSWERED
+    assert [run.outcome for run in bench.hub.bus.runs.lately] == ["answered"]
+
+
 async def test_names_are_no_reasons(bench: Bench) -> None:
     await bench.hub.know("quota-bot")
     agent = Scripted(Failed("no", "fake", output="quota-bot could not be served"))

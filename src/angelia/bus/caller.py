@@ -41,6 +41,7 @@ _ANYONE = frozenset({Rank.OPEN, Rank.AGENT, Rank.LINK, Rank.ADMIN})
 _PARTIES = frozenset({Rank.OPEN, Rank.AGENT, Rank.ADMIN})
 _OWNERS = frozenset({Rank.AGENT, Rank.ADMIN})
 _ADMINS = frozenset({Rank.ADMIN})
+_RELAYS = frozenset({Rank.OPEN, Rank.LINK, Rank.ADMIN})  # an agent's token proves nothing of a relay
 
 MAY: dict[str, frozenset[Rank]] = {
     "look_at_hub": _ANYONE,
@@ -59,6 +60,8 @@ MAY: dict[str, frozenset[Rank]] = {
     "put_adapter": _ADMINS,
     "look_at_turns": _ADMINS,
     "stop_turn": _ADMINS,
+    "relay": _RELAYS,
+    "relay_deliver": _ANYONE,
     "dead_letters": _ADMINS,
     "look_at_events": _ADMINS,
     "back_up": _ADMINS,

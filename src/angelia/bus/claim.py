@@ -252,7 +252,7 @@ async def ack(bus: Bus, caller: Caller, token: str) -> Settled:
             return Settled(State.DELIVERED, late=True)
         return Settled(parcel.delivery.state, already=True)
 
-    return await _settle(bus, caller, token, arrow, {State.LEASED, State.QUEUED, State.DELIVERED, State.ANSWERED})
+    return await settle(bus, caller, token, arrow, {State.LEASED, State.QUEUED, State.DELIVERED, State.ANSWERED})
 
 
 async def nack(bus: Bus, caller: Caller, token: str, delay_seconds: float | None) -> Settled:
@@ -267,7 +267,7 @@ async def nack(bus: Bus, caller: Caller, token: str, delay_seconds: float | None
         back = give_back(bus, tx, parcel, Event.NACK, used=True, delay=delay)
         return Settled(back.delivery.state if back else State.QUEUED)
 
-    return await _settle(bus, caller, token, arrow, {State.LEASED, State.QUEUED, State.DEAD})
+    return await settle(bus, caller, token, arrow, {State.LEASED, State.QUEUED, State.DEAD})
 
 
 async def renew(bus: Bus, caller: Caller, token: str, lease_seconds: float | None) -> Settled:
@@ -290,7 +290,8 @@ async def renew(bus: Bus, caller: Caller, token: str, lease_seconds: float | Non
     return Settled(State.LEASED, ends=lease.ends)
 
 
-async def _settle(bus: Bus, caller: Caller, token: str, arrow: Arrow, good: set[State]) -> Settled:
+async def settle(bus: Bus, caller: Caller, token: str, arrow: Arrow, good: set[State]) -> Settled:
+    """Take an arrow of what a token stands for, in one unit; ``LeaseLost`` where its state is none of ``good``."""
     bus.check_running()
     key, attempt = read_token(bus.store.secret, token)
 

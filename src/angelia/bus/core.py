@@ -18,6 +18,7 @@ from angelia.bus.events import Events
 from angelia.bus.leases import LeaseBook
 from angelia.bus.ports import Clock, Ids, Store, Tx
 from angelia.bus.presence import Presence
+from angelia.bus.remotes import Remotes
 from angelia.bus.runs import Runs
 from angelia.bus.signals import Signals
 from angelia.bus.streams import Streams
@@ -44,6 +45,7 @@ class Bus:
     asks: Asks = field(default_factory=Asks)
     autos: Autos = field(default_factory=Autos)
     presence: Presence = field(default_factory=Presence)
+    remotes: Remotes = field(default_factory=Remotes)
     runs: Runs = field(default_factory=Runs)
     timers: Timers = field(default_factory=Timers)
     events: Events = field(default_factory=Events)
@@ -60,10 +62,12 @@ class Bus:
         agent = self.directory.find(name.lower())
         return (agent.handle if agent else name), proved
 
-    def wake(self, mailbox: str) -> None:
-        """Something can be taken from this mailbox: say so to whoever waits on it."""
+    def wake(self, mailbox: str, carrier: str | None = None) -> None:
+        """Something can be taken from this mailbox: say so to whoever waits on it, or fetches it for another hub."""
         self.streams.wake(mailbox)
         self.signals.wake(mailbox)
+        if carrier is not None:
+            self.signals.wake("@" + carrier)
         self.runs.signals.wake(mailbox)
 
     def submit(self, unit: Callable[[Tx], object], *, lazy: bool = False, essential: bool = True) -> None:
@@ -86,6 +90,7 @@ async def open_bus(store: Store, clock: Clock, ids: Ids, limits: Limits) -> Bus:
     """A bus over ``store``, with the names it knows read in. Run ``timekeeper.keep_time`` beside it."""
     bus = Bus(store=store, clock=clock, ids=ids, limits=limits)
     await bus.directory.open(store, clock.now())
+    await bus.remotes.open(store)
     return bus
 
 

@@ -77,10 +77,14 @@ def expected(bus: Bus, delivery: Delivery, intent: Intent) -> str | None:
             return f"the agent is busy with another message{_for(bus, run.since)}; it takes this one afterwards"
         if bus.streams.own(delivery.mailbox) is not None:
             return "the agent is connected and takes it next"
+        if delivery.connection is not None:
+            return "waits until its relay fetches it"
         return "waits until the agent reads its mailbox"
     if delivery.state is State.LEASED:
         where = "its turn is running" if delivery.hand is Hand.TURN else "in the agent's hands"
         return where + _for(bus, delivery.leased_at or bus.clock.now())
+    if delivery.state is State.FORWARDED:
+        return "its relay has it; the outcome is awaited" + _for(bus, delivery.leased_at or bus.clock.now())
     if delivery.state is State.HELD:
         return "held until a person releases or ends it"
     if delivery.state is State.DELIVERED and intent is Intent.REQUEST and delivery.reason is None:

@@ -5,6 +5,8 @@ What must stay true: every change goes through ``move``, which asks ``model.deli
 its sender a notice, in the same unit; replies and notices that fail become dead letters and nothing else.
 """
 
+from typing import Any
+
 from angelia.bus.core import Bus
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Tx
@@ -14,19 +16,20 @@ from angelia.model.failure import Reason
 from angelia.model.limits import Limits, nack_delay
 
 
-def sweep_time(limits: Limits, delivery: Delivery, intent: Intent, now: int) -> int | None:
-    """When time alone must look at this delivery again (UTC ms)."""
-    state = delivery.state
+def sweep_time(
+    limits: Limits, state: State, attempt: int, expires_at: int, reason: Reason | None, intent: Intent, now: int
+) -> int | None:
+    """When time alone must look again (UTC ms) at a delivery that is as told."""
     if state is State.LEASED:
         return None
-    if state is State.QUEUED and delivery.attempt:
-        return max(delivery.expires_at, now + limits.returned_grace_seconds * 1000)
+    if state is State.QUEUED and attempt:
+        return max(expires_at, now + limits.returned_grace_seconds * 1000)
     if state in (State.QUEUED, State.HELD):
-        return delivery.expires_at
+        return expires_at
     if state is State.FORWARDED:
-        return delivery.expires_at + 60_000
-    if state is State.DELIVERED and intent is Intent.REQUEST and delivery.reason is None:
-        return max(delivery.expires_at, now)
+        return expires_at + 60_000
+    if state is State.DELIVERED and intent is Intent.REQUEST and reason is None:
+        return max(expires_at, now)
     return now + limits.idempotency_seconds * 1000
 
 
@@ -39,7 +42,7 @@ def move(bus: Bus, tx: Tx, parcel: Parcel, event: Event, **changes: object) -> P
     state = after(old.state, event)
     if state is None:
         raise LookupError(f"no arrow {event} from {old.state.word}")
-    stamps: dict[str, object] = {"state": state, "deferred": False}
+    stamps: dict[str, Any] = {"state": state, "deferred": False}
     if reason := REASON_OF.get(event):
         stamps["reason"] = reason
     if state is State.DELIVERED and old.delivered_at is None:
@@ -51,8 +54,10 @@ def move(bus: Bus, tx: Tx, parcel: Parcel, event: Event, **changes: object) -> P
     elif state in (State.FAILED, State.DEAD):
         stamps["ended_at"] = now
     stamps.update(changes)
-    new = old._replace(**stamps)  # type: ignore[arg-type]
-    new = new._replace(sweep_at=sweep_time(bus.limits, new, parcel.envelope.intent, now))
+    attempt, expires_at = stamps.get("attempt", old.attempt), stamps.get("expires_at", old.expires_at)
+    reason = stamps.get("reason", old.reason)
+    stamps["sweep_at"] = sweep_time(bus.limits, state, attempt, expires_at, reason, parcel.envelope.intent, now)
+    new = old._replace(**stamps)
     if not tx.move(old, new):
         return None
     tx.then(lambda: _changed(bus, old, new))
@@ -100,7 +105,7 @@ def _come_due(bus: Bus, key: int, attempt: int) -> None:
         if here is None or not here.deferred or here.attempt != attempt:
             return
         if tx.move(here, here._replace(deferred=False)):
-            tx.then(lambda: bus.wake(here.mailbox))
+            tx.then(lambda: bus.wake(here.mailbox, here.connection))
 
     bus.submit(unit)
 
@@ -116,6 +121,6 @@ def _changed(bus: Bus, old: Delivery, new: Delivery) -> None:
         if (stream := bus.streams.attached.get(old.mailbox)) is not None:
             stream.let_go(old.key, old.attempt)
     if new.state is State.QUEUED and not new.deferred:
-        bus.wake(new.mailbox)
+        bus.wake(new.mailbox, new.connection)
     bus.signals.wake("message:" + new.message_id)
     bus.events.moved(bus.clock.now(), new)

@@ -6,34 +6,19 @@ happens after it, in the order of ``seq``. Everything else is queued (or held), 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from angelia.bus.asks import Waiter
 from angelia.bus.core import Bus
 from angelia.bus.leases import Lease
 from angelia.bus.ports import Parcel, Tx
-from angelia.bus.streams import Stream
+from angelia.bus.streams import Stream, reserve
 from angelia.model.address import Address
 from angelia.model.delivery import LANE_ORDER, Delivery, Hand, State
 from angelia.model.envelope import Envelope, Kind
 from angelia.model.failure import Reason
 
-
-@dataclass(slots=True)
-class _Taker:
-    """Who takes a delivery in the accepting commit, if anybody."""
-
-    stream: Stream | None = None
-    waiter: Waiter | None = None
-
-    @property
-    def hand(self) -> Hand | None:
-        if self.waiter is not None:
-            return Hand.ASK
-        return self.stream.hand if self.stream is not None else None
-
-
-_NOBODY = _Taker()
+# Who takes a delivery in the accepting commit, if anybody.
+_Taker = Stream | Waiter | None
 
 
 def place(
@@ -50,11 +35,11 @@ def place(
     rows: list[Delivery] = []
     takers: list[_Taker] = []
     size = envelope.size
-    lane = LANE_ORDER[envelope.lane]
+    lane, sender = LANE_ORDER[envelope.lane], envelope.sender.lower()
     for address in recipients:
         mailbox = address.mailbox
-        taker = _NOBODY if held else _taker(bus, tx, envelope, mailbox)
-        hand = taker.hand
+        taker = None if held else _taker(bus, tx, envelope, mailbox)
+        hand = None if taker is None else taker.hand
         seq = tx.next_seq()
         rows.append(
             Delivery(
@@ -63,8 +48,8 @@ def place(
                 message_id=envelope.id,
                 mailbox=mailbox,
                 to=str(address),
-                connection=None if address.is_local else address.connection.lower(),
-                sender=envelope.sender.lower(),
+                connection=address.carrier,
+                sender=sender,
                 lane=lane,
                 size=size,
                 state=State.HELD if held else State.QUEUED if hand is None else State.LEASED,
@@ -80,24 +65,21 @@ def place(
         )
         takers.append(taker)
     tx.add(envelope, rows)
+    reserve(tx, [(taker, size) for taker in takers if isinstance(taker, Stream)])
     for taker in takers:
-        if taker.stream is not None:
-            taker.stream.reserve(tx, size)
-        elif taker.waiter is not None:
-            taker.waiter.take(tx)
+        if isinstance(taker, Waiter):
+            taker.take(tx)
     tx.then(lambda: _hand_over(bus, envelope, rows, takers))
     return rows
 
 
 def _taker(bus: Bus, tx: Tx, envelope: Envelope, mailbox: str) -> _Taker:
     if (waiter := _waiter(bus, envelope, mailbox)) is not None:
-        return _Taker(waiter=waiter)
+        return waiter
     stream = bus.streams.attached.get(mailbox)
     if stream is None or stream.ended is not None or not stream.ready or stream.room() <= 0:
-        return _NOBODY
-    if tx.load(mailbox).ready or mailbox in bus.runs.busy:
-        return _NOBODY
-    return _Taker(stream=stream)
+        return None
+    return None if tx.load(mailbox).ready or mailbox in bus.runs.busy else stream
 
 
 def _waiter(bus: Bus, envelope: Envelope, mailbox: str) -> Waiter | None:
@@ -111,12 +93,12 @@ def _waiter(bus: Bus, envelope: Envelope, mailbox: str) -> Waiter | None:
 def _hand_over(bus: Bus, envelope: Envelope, rows: Sequence[Delivery], takers: Sequence[_Taker]) -> None:
     for row, taker in zip(rows, takers, strict=True):
         parcel = Parcel(row, envelope)
-        if taker.stream is not None:
-            push(bus, taker.stream, parcel)
-        elif taker.waiter is not None:
-            taker.waiter.give(parcel)
+        if isinstance(taker, Stream):
+            push(bus, taker, parcel)
+        elif taker is not None:
+            taker.give(parcel)
         elif row.state is State.QUEUED:
-            bus.wake(row.mailbox)
+            bus.wake(row.mailbox, row.connection)
         for stream in bus.streams.of(row.mailbox):
             if stream.observer:
                 stream.wake()
@@ -132,5 +114,8 @@ def push(bus: Bus, stream: Stream, parcel: Parcel) -> None:
         bus.leases.add(
             Lease(parcel.delivery, Hand.MANUAL, since=now, ends=None, deadline=None, cap=None, stream=stream)
         )
+    if stream.sink is not None and stream.waits():
+        stream.sink(parcel)
+        return
     stream.buffer.append(parcel)
     stream.wake()

@@ -14,19 +14,24 @@ from angelia.bus.core import Bus
 from angelia.bus.moves import move
 from angelia.bus.place import place
 from angelia.bus.ports import Parcel, Tx
-from angelia.model.address import EVERYONE, PERSON, Address, parse
+from angelia.bus.remotes import address_of
+from angelia.model.address import EVERYONE, PERSON, RESERVED, Address, parse
 from angelia.model.delivery import Delivery, Event, State, after
 from angelia.model.envelope import Envelope, Intent, Kind, Lane, Replay, check_id, fingerprint, size_of
 from angelia.model.errors import (
+    AmbiguousName,
     BadRequest,
     CallerError,
     IdReused,
     MailboxFull,
+    RuntimeOffline,
     TooLarge,
     UnknownAgent,
     UnknownMessage,
 )
 from angelia.model.failure import Reason
+from angelia.protocol.bot_relay import BODY_CHARS
+from angelia.protocol.bot_relay_targets import Ambiguous, ambiguous_text, offline_text
 
 _INTENTS = tuple(intent.value for intent in Intent)
 
@@ -157,19 +162,45 @@ def resolve(bus: Bus, draft: Draft) -> list[Address]:
         return []
     if draft.to == EVERYONE:
         me = draft.sender.lower()
-        members = [Address(bus.directory.name_of(box)) for box in bus.directory.members() if box != me]
+        members = [address for address in bus.directory.members() if address.mailbox != me]
         if not members:
             raise UnknownAgent("There is nobody else here yet. Nothing was stored.")
         return members
+    if draft.to is not None and (known := bus.directory.address(draft.to)) is not None:
+        return [known]
     address = parse(draft.to)
     if address.room:
         raise UnknownAgent(f"There is no room '{draft.to}'. Nothing was stored.", suggestions=[])
+    here = address.name.lower() in RESERVED or bus.directory.find(address.name.lower()) is not None
+    if not (address.is_local and here) and (remote := _elsewhere(bus, draft, str(address))) is not None:
+        return [remote]
     if not address.is_local:
         raise UnknownAgent(
-            f"There is no connection '{address.connection}' here, so '{draft.to}' is unknown. Nothing was stored.",
-            suggestions=[address.name] if bus.directory.find(address.name.lower()) else [],
+            f"Nobody is called '{draft.to}', as far as is known here. Nothing was stored.",
+            suggestions=[address.name] if here else [],
         )
     return [Address(bus.directory.require(address.name))]
+
+
+def _elsewhere(bus: Bus, draft: Draft, target: str) -> Address | None:
+    """The recipient on another connection. Raises ``AmbiguousName``, ``RuntimeOffline``, or ``TooLarge`` for what a
+    gateway of Hermes would not take."""
+    now = bus.clock.now()
+    found = bus.remotes.find(target, bus.directory.agents, now, bus.limits)
+    if found is None:
+        return None
+    if isinstance(found, Ambiguous):
+        raise AmbiguousName(f"{ambiguous_text(target, found)} Nothing was stored.", suggestions=list(found.forms))
+    if found.shown.online is False:
+        raise RuntimeOffline(offline_text(found.shown))
+    length = len(draft.text or "") + len((draft.body or b"").decode())
+    if length > BODY_CHARS:
+        raise TooLarge(
+            f"{target} is reached by way of Hermes, which takes {BODY_CHARS} characters; this has {length}. "
+            "Nothing was stored.",
+            limit=BODY_CHARS,
+        )
+    return address_of(found, bus.remotes.rows(now, bus.limits))
 
 
 def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]) -> Accepted:
@@ -195,6 +226,8 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]) -> Acc
     kind = Kind.REPLY if spot.answers is not None else draft.kind
     room, refused = (list(recipients), []) if draft.outcome else _with_room(bus, tx, draft, recipients, kind)
     ttl = draft.ttl_seconds if draft.ttl_seconds is not None else bus.limits.ttl_seconds
+    if any(address.carrier is not None for address in recipients):
+        ttl = min(ttl, bus.limits.relay_ttl_seconds)
     envelope = Envelope(
         id=message_id,
         sender=draft.sender,
@@ -315,6 +348,8 @@ def _over_budget(bus: Bus, tx: Tx, envelope: Envelope, now: int) -> bool:
 
 
 def _learn(bus: Bus, tx: Tx, draft: Draft, room: Sequence[Address], now: int) -> None:
+    if "@" in draft.sender:
+        return  # somebody elsewhere is none of our names
     bus.directory.learn(tx, draft.sender, now, member=False, most=bus.limits.open_names)
     if len(room) == 1 and draft.to != EVERYONE:
         me, other = draft.sender.lower(), room[0].mailbox

@@ -7,6 +7,7 @@ that a lost wake-up or a missed reminder costs at most a sweep. Nothing here dep
 from angelia.bus.agents import forget_idle
 from angelia.bus.claim import expire
 from angelia.bus.core import Bus
+from angelia.bus.forward import offer_again_or_end
 from angelia.bus.moves import move
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Tx
@@ -68,9 +69,7 @@ def _settle_by_time(bus: Bus, tx: Tx, parcel: Parcel) -> None:
     if state in (State.QUEUED, State.HELD):
         expire(bus, tx, parcel)
     elif state is State.FORWARDED:
-        done = move(bus, tx, parcel, Event.TIME_OUT)
-        if done is not None:
-            tell_of_failure(bus, tx, done, Reason.DELIVERY_TIMEOUT)
+        offer_again_or_end(bus, tx, parcel)
     elif state is State.DELIVERED and parcel.envelope.intent is Intent.REQUEST and parcel.delivery.reason is None:
         done = move(bus, tx, parcel, Event.UNANSWERED)
         if done is not None:

@@ -31,6 +31,7 @@ from angelia.model.failure import Reason
 LOOKED_AT = 128  # what waits before the first that starts a turn: acks and notices of presence
 NOTES = 20  # acks that are shown with a turn
 NOTES_BYTES = 64 * 1024
+GIVEN_BACK = "given back"  # no turn began
 CLAIMER_SECONDS = 0.25  # between two looks while somebody waits in a claim
 
 
@@ -225,7 +226,7 @@ async def given_back(bus: Bus, run: Run) -> None:
     def unit(tx: Tx) -> None:
         _if_leased(tx, run, lambda parcel: give_back(bus, tx, parcel, Event.RELEASE, used=False))
         _settle_notes(bus, tx, run, Event.RELEASE)
-        _over(bus, tx, run, "given back", None)
+        _over(bus, tx, run, GIVEN_BACK, None)
 
     await bus.store.write(unit, essential=True)
 
@@ -285,7 +286,8 @@ def _over(bus: Bus, tx: Tx, run: Run, outcome: str, reason: Reason | None) -> No
 
     def effect() -> None:
         run.outcome, run.reason, run.ended = outcome, reason, bus.clock.now()
-        bus.runs.lately.append(run)
+        if outcome != GIVEN_BACK:
+            bus.runs.lately.append(run)
         bus.wake(run.mailbox)
 
     tx.then(effect)

@@ -7,6 +7,7 @@ stdout. The end of stdin ends it once every call that was made is answered; the 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 
@@ -18,12 +19,14 @@ from angelia.client.errors import LostHub, NoHub
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from angelia.settings import Settings
 
 PATH = "/api/ws"
 OPEN_SECONDS = 10.0
+READ_BYTES = 65536
 
 
 def run(argv: list[str], settings: Settings) -> int:
@@ -89,7 +92,7 @@ class _Bridge:
 
     def _read_in(self) -> None:
         try:
-            for line in sys.stdin.buffer:
+            for line in _lines():
                 if line.strip():
                     self._count(1)
                     self._line.send(line.rstrip(b"\r\n").decode("utf-8", "replace"))
@@ -104,6 +107,15 @@ class _Bridge:
             over = self._asked_all and self._open <= 0
         if over:
             self._line.close()
+
+
+def _lines() -> Iterator[bytes]:
+    """The lines of stdin, past Python's own buffer: a thread that waits in there would not let the process end."""
+    rest = b""
+    while piece := os.read(0, READ_BYTES):
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from whole
+    yield rest
 
 
 def _is_answer(frame: str | bytes) -> bool:

@@ -5,7 +5,7 @@ nothing that fails the grammar ever becomes a path, a query or a key. An empty r
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from angelia.model.errors import BadName
 
@@ -23,18 +23,21 @@ _RULE = "1 to 64 letters, digits, '_' or '-', the first a letter or digit"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One recipient as resolved. ``name`` keeps the case it was written in; ``mailbox`` does not."""
+    """One recipient as resolved. ``name`` keeps the case it was written in; ``mailbox`` does not.
+
+    ``carrier``: who fetches mail for it (a key, lower case), where somebody does; it is no part of the name.
+    """
 
     name: str
     connection: str = LOCAL
     room: bool = False
+    carrier: str | None = None
+    mailbox: str = field(init=False, compare=False, repr=False)
 
-    @property
-    def mailbox(self) -> str:
-        """The key of the mailbox: lower case, with ``@connection`` unless it is here."""
-        if self.room:
-            return "#" + self.name.lower()
-        return mailbox_of(self.name, self.connection)
+    def __post_init__(self) -> None:
+        """Work out the key of the mailbox: lower case, with ``@connection`` unless it is here."""
+        key = "#" + self.name.lower() if self.room else mailbox_of(self.name, self.connection)
+        object.__setattr__(self, "mailbox", key)
 
     @property
     def is_local(self) -> bool:

@@ -26,7 +26,7 @@ class State(IntEnum):
     @property
     def word(self) -> str:
         """The name on the wire."""
-        return self.name.lower()
+        return _WORDS[self]
 
     @property
     def open(self) -> bool:
@@ -37,6 +37,9 @@ class State(IntEnum):
     def final(self) -> bool:
         """True when no time limit can change it any more."""
         return self >= State.ANSWERED
+
+
+_WORDS = tuple(state.name.lower() for state in State)
 
 
 class Event(StrEnum):
@@ -54,6 +57,7 @@ class Event(StrEnum):
     EXPIRE = "expire"
     CANCEL = "cancel"
     TIME_OUT = "time out"
+    REOFFER = "offer again"
     FAR_DELIVERED = "far delivered"
     FAR_ANSWERED = "far answered"
     FAR_FAILED = "far failed"
@@ -92,6 +96,7 @@ TABLE: dict[tuple[State, Event], State] = {
     (_FW, Event.FAR_DEAD): _X,
     (_FW, Event.REPLY): _A,
     (_FW, Event.TIME_OUT): _F,
+    (_FW, Event.REOFFER): _Q,
     (_H, Event.LET_GO): _Q,
     (_H, Event.END): _F,
     (_H, Event.EXPIRE): _F,

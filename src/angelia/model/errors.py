@@ -11,7 +11,7 @@ these at the edge, so that no other kind leaves the bus.
     │  ├─ MethodNotAllowed 405 · UnsupportedType 415
     │  ├─ TokenRequired 401
     │  ├─ Forbidden 403      NotYourName · NotAllowed · ForeignOrigin · WrongHost 421
-    │  ├─ Conflict 409       IdReused · LeaseLost · NameTaken · AskCycle
+    │  ├─ Conflict 409       IdReused · LeaseLost · NameTaken · AskCycle · AmbiguousName · RuntimeOffline
     │  └─ TooLarge 413 · HopLimit 422 · MailboxFull 429 · RateLimited 429
     └─ HubError              ours; ask again later
        └─ DiskFull 507 · OutcomeUnknown 503 · Stopping 503 · Unwell 503
@@ -146,6 +146,18 @@ class AskCycle(Conflict):
     """The question would close a circle of agents that wait for one another."""
 
     code, title = "ask_cycle", "That question would wait for itself"
+
+
+class AmbiguousName(Conflict):
+    """Several agents on other connections are called so; ``suggestions`` are forms that lead to one each."""
+
+    code, title = "ambiguous_name", "That is more than one agent"
+
+
+class RuntimeOffline(Conflict):
+    """An agent on another connection that is known to be offline; nothing was queued for it."""
+
+    code, title, retry = "runtime_offline", "The agent is offline", True
 
 
 class TooLarge(CallerError):

@@ -32,6 +32,10 @@ class Limits:
     query_letters: int = 1_000  # a person's words; who has a whole page to look for has the message
     found_messages: int = 100  # in one page: more than anybody reads before asking better
     open_names: int = 10_000  # each is held in memory; a loop that makes up names must end
+    roster_rows: int = 10_000  # of one push: as many names as a hub knows of its own
+    rosters: int = 64  # each is a person's desktop that relays; more are made up
+    frame_bytes: int = 8 * MIB  # of the gateway: a turn's longest answer, with its escapes
+    gateway_calls: int = 1_000  # of one connection at work: as many as one sender may have waiting in a mailbox
     event_streams: int = 64  # people who watch; each is written to whenever anything happens
     streams_per_agent: int = 64  # observers and the own one together
     streams: int = 12_000  # each takes a file, and a process gets some 16,000
@@ -51,6 +55,8 @@ class Limits:
     ttl_min_seconds: int = 1  # shorter, and a busy machine alone would use it up
     ttl_max_seconds: int = 30 * DAY  # as long as settled mail is kept
     returned_grace_seconds: int = 900  # what came back after its time to live still gets this long, as Hermes has it
+    relay_ttl_seconds: int = 900  # for what a relay of Hermes' is to fetch, as Hermes has it
+    roster_keep_seconds: int = DAY  # a desktop that was off overnight; afterwards nobody can be written to through it
     lease_seconds: float = 60  # a reader that lives renews in time; a dead one's mail waits no longer
     lease_min_seconds: float = 1  # below this a lease would end on its way to the reader
     lease_max_seconds: float = 30 * MINUTE  # a long piece of work without renewals

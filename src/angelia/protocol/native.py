@@ -279,7 +279,11 @@ class AdapterOut(Out):
 
 class AgentOut(Out, kw_only=True, omit_defaults=False):
     """An agent and how it stands. ``presence``: ``online`` with a live stream, else ``away``. ``adapter``: what kind of
-    agent its turns are run as, where the hub wakes it."""
+    agent its turns are run as, where the hub wakes it.
+
+    Of one on another connection: ``presence`` is ``online``, ``offline`` or ``unknown``; ``profile`` is its name at
+    Hermes, ``connection_label`` its connection's for people.
+    """
 
     handle: str
     connection: str
@@ -290,6 +294,8 @@ class AgentOut(Out, kw_only=True, omit_defaults=False):
     queued: int
     oldest_unread_at: str | None = None
     adapter: AdapterOut | None = None
+    profile: str | UnsetType = UNSET
+    connection_label: str | UnsetType = UNSET
 
 
 class AgentsOut(Out):

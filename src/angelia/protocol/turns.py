@@ -6,8 +6,8 @@ from angelia.protocol.native import Out
 
 
 class TurnOut(Out, kw_only=True):
-    """One turn. ``state``: ``running``, or what became of it: ``answered``, ``accepted``, ``failed``, ``held``,
-    ``given back``. ``route``: which way it was run. ``usage``: what it cost, where the agent says so."""
+    """One turn. ``state``: ``running``, or what became of it: ``answered``, ``accepted``, ``failed``, ``held``.
+    ``route``: which way it was run. ``usage``: what it cost, where the agent says so."""
 
     id: str
     agent: str

@@ -4,6 +4,7 @@ What must stay true:
 
 - The limit is on the turn. One more attempt, of a class that may have passed, and never after a turn that ran into its
   limit; where nobody knows whether it ran, the agent's own history is asked before the message's ``replay`` decides.
+- Busy means wait: what an agent could not begin because its conversation is in use goes back into its place.
 - What became of it is stored before anything else happens, however long the store cannot take it.
 - What an adapter raises is a fault of ours: it costs that turn, and nothing else.
 """
@@ -29,6 +30,7 @@ T = TypeVar("T")
 log = logging.getLogger("angelia.turns")
 FULL_SECONDS = 2.0  # between two tries to store an outcome
 MOST_WAIT_SECONDS = 60.0  # where an agent says when to come back; longer is a failure now
+BUSY = (Reason.TARGET_BUSY, Reason.TARGET_SESSION_LIVE)
 _STOPPED = Failed("A person stopped it.", "stopped", reason=Reason.CANCELLED)
 
 
@@ -38,10 +40,17 @@ class Attempts:
     def __init__(self, bus: Bus, telling: Telling) -> None:
         self._bus, self.telling = bus, telling
 
-    async def run(self, run: Run, way: Way) -> None:
-        """Run it, once more where that is right, and store what became of it."""
+    async def run(self, run: Run, way: Way) -> bool:
+        """Run it, once more where that is right, and store what became of it. False where no turn began, because
+        somebody else is at work in that conversation: then the message is back in its place, to wait on."""
         turn = await self.telling.turn(run, way, again=False)
-        await self._settle(run, way, turn, await self._once(run, way, turn))
+        outcome = await self._once(run, way, turn)
+        if isinstance(outcome, Failed) and not outcome.began and outcome.reason in BUSY and not run.stopped:
+            run.route = outcome.route
+            await self._stored(lambda: turns.given_back(self._bus, run))
+            return False
+        await self._settle(run, way, turn, outcome)
+        return True
 
     async def resume(self, run: Run, way: Way) -> None:
         """The hub before was in the middle of it: look what became of it, and go on from there."""

@@ -18,6 +18,7 @@ from angelia.bus.core import Bus
 from angelia.bus.runs import ADAPTERS, Run
 from angelia.model.errors import DiskFull, OutcomeUnknown, Stopping, Unwell
 from angelia.model.failure import Reason
+from angelia.model.limits import nack_delay
 from angelia.turns.adapters.port import Tools
 from angelia.turns.attempt import Attempts
 from angelia.turns.turn_lock import TargetBusy, turn_lock
@@ -72,6 +73,7 @@ class _Worker:
         self._locks, self._mailbox = locks, mailbox
         self._spec: bytes | None = None
         self._way: Way | None = None
+        self._waited = 0  # for a conversation that somebody else is at work in, so many times in a row
         self.retired = False
 
     def use(self, spec: bytes | None) -> None:
@@ -120,8 +122,9 @@ class _Worker:
                 run = await turns.begin(self._bus, self._mailbox, way.kind)
                 if run is None:
                     return None
-                await self._finish(run, self._attempts.run(run, way))
-                return 0.0
+                began = await self._finish(run, self._attempts.run(run, way))
+            self._waited = 0 if began else self._waited + 1
+            return 0.0 if began else float(nack_delay(self._waited))
         except TargetBusy:
             return BUSY_SECONDS
         except (OutcomeUnknown, Stopping):
@@ -130,15 +133,17 @@ class _Worker:
             log.warning("no turn of %s can be run now: %s", self._mailbox, error)
             return SICK_SECONDS
 
-    async def _finish(self, run: Run, attempts: Coroutine[object, object, None]) -> None:
-        """Bring a turn to its end, a fault of ours too: it costs this turn, and no other agent anything."""
+    async def _finish(self, run: Run, attempts: Coroutine[object, object, bool | None]) -> bool:
+        """Bring a turn to its end, a fault of ours too: it costs this turn, and no other agent anything. False where it
+        did not begin."""
         try:
-            await attempts
+            return await attempts is not False
         except (OutcomeUnknown, Stopping):
             raise
         except Exception:
             log.exception("the turn of %s for message %s failed here", run.agent, run.parcel.envelope.id)
             await turns.failed(self._bus, run, Reason.UNKNOWN, "The hub itself failed; its log says how.")
+            return True
 
     def _lock(self, way: Way, budget: float) -> AbstractAsyncContextManager[object]:
         folder, name = way.lock or (self._locks, self._mailbox)

@@ -29,6 +29,8 @@ ALLOWED = {
     "key_name": "admin",
     "person_lane": "admin",
     "dead_letters": "admin",
+    "relay": "open link admin",
+    "relay_deliver": "open agent link admin",
     "stop_hub": "admin",
     "back_up": "admin",
     "look_at_events": "admin",

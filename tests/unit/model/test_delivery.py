@@ -14,7 +14,7 @@ queued: claim → leased, reply → answered, expire → failed, cancel → fail
 leased: ack → delivered, reply → answered, forward → forwarded, release → queued, nack → queued, lapse → queued
 leased: exhaust → dead, refuse → failed, cancel → failed, hold → held
 forwarded: far delivered → delivered, far answered → answered, far failed → failed, far dead → dead
-forwarded: reply → answered, time out → failed
+forwarded: reply → answered, time out → failed, offer again → queued
 held: let go → queued, end → failed, expire → failed
 delivered: reply → answered, unanswered → delivered
 dead: requeue → queued, drop → failed

@@ -22,7 +22,7 @@ WIRE = """
 401 token_required
 403 not_your_name not_allowed foreign_origin
 421 wrong_host
-409 id_reused lease_lost name_taken ask_cycle
+409 id_reused lease_lost name_taken ask_cycle ambiguous_name runtime_offline
 413 too_large
 422 hop_limit
 429 mailbox_full rate_limited
@@ -50,9 +50,9 @@ def test_every_error_says_what_it_is_and_whose_fault(name: str) -> None:
     assert (kind.status >= 500) is issubclass(kind, HubError)
 
 
-def test_asking_again_helps_where_the_hub_is_in_trouble_or_something_is_full() -> None:
+def test_asking_again_helps_where_the_hub_is_in_trouble_or_something_is_full_or_away() -> None:
     assert {kind.code for kind in ALL.values() if kind.retry} == {
-        "mailbox_full", "rate_limited", "disk_full", "outcome_unknown", "stopping", "unwell",
+        "mailbox_full", "rate_limited", "runtime_offline", "disk_full", "outcome_unknown", "stopping", "unwell",
     }  # fmt: skip
 
 

@@ -56,7 +56,7 @@ def test_without_a_time_of_its_own_the_files_counts() -> None:
     ],
 )
 def test_a_claim_that_stayed_unanswered_is_offered_again_within_its_time(claimed: int, fate: Fate) -> None:
-    """10.11, 11.12 and 3.5: a Desktop that drops after the drain loses nothing, and nothing is offered for ever."""
+    """10.11, 11.10 and 3.5: a Desktop that drops after the drain loses nothing, and nothing is offered for ever."""
     assert of_claimed(envelope(claimed), NOW - claimed, NOW, 900, TIMES) is fate
 
 

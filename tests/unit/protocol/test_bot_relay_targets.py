@@ -149,7 +149,7 @@ def test_titles_that_collide_fall_back_to_the_qualified_form() -> None:
 
 
 def test_what_a_local_agent_answers_to_is_never_offered() -> None:
-    """3.2 G3; 11.10 a form must not be caught by a friendly name here."""
+    """3.2 G3; 11.9 a form must not be caught by a friendly name here."""
     assert forms([OPS], ["OPS"]) == {OPS: "ops-bot"}
     assert forms([OPS], ["ops", "ops-bot"]) == {OPS: "opsbot"}
     assert forms([OPS], ["ops", "ops-bot", "opsbot"]) == {OPS: "ops@vps-1"}

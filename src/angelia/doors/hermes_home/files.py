@@ -13,6 +13,7 @@ Nothing here knows the bus; all of it may wait for a disk, so it runs on a threa
 
 import os
 import secrets
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -160,6 +161,9 @@ def _read(path: Path) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)  # open() refuses a folder and leaves it open: one descriptor lost with each look
         return None
     with open(descriptor, "rb") as file:
         data = file.read(MOST_BYTES + 1)

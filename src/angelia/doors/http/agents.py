@@ -1,15 +1,16 @@
 """The roster, and what keys a name."""
 
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from angelia.bus.agents import Keep, Presence, make_token, put_agent, remove_agent, revoke_token, roster
 from angelia.bus.caller import may
 from angelia.bus.core import Bus
 from angelia.doors.http.call import Call
 from angelia.doors.http.hub import Hub
-from angelia.model.address import LOCAL, check_handle
+from angelia.model.address import LOCAL, check_handle, mailbox_of
 from angelia.protocol import native
 from angelia.protocol.adapters import kind_of
+from angelia.protocol.bot_relay_rows import Row
 from angelia.protocol.times import rfc3339
 
 ADAPTER_DEPTH = 8  # of options; an adapter's own are flat lists and tables
@@ -18,7 +19,9 @@ ADAPTER_DEPTH = 8  # of options; an adapter's own are flat lists and tables
 async def everyone(call: Call, bus: Bus, hub: Hub) -> None:
     """The roster."""
     may(call.caller, "look_at_agents")
-    await call.answer(native.AgentsOut([_out(row) for row in await roster(bus)]))
+    here = [_out(row) for row in await roster(bus)]
+    there = [_out_remote(bus, remote.shown) for remote in bus.remotes.everyone(bus.clock.now(), bus.limits)]
+    await call.answer(native.AgentsOut([*here, *there]))
 
 
 async def one(call: Call, bus: Bus, hub: Hub) -> None:
@@ -80,4 +83,20 @@ def _out(row: Presence) -> native.AgentOut:
         queued=row.queued,
         oldest_unread_at=None if row.oldest_unread_at is None else rfc3339(row.oldest_unread_at),
         adapter=native.AdapterOut(kind_of(row.agent.adapter)) if row.agent.adapter is not None else None,
+    )
+
+
+def _out_remote(bus: Bus, row: Row) -> native.AgentOut:
+    """Somebody on another connection; what waits for it waits here until it is fetched."""
+    presence = {True: "online", False: "offline", None: "unknown"}[row.online]
+    return native.AgentOut(
+        handle=row.handle,
+        connection=row.connection_id,
+        title=row.title,
+        description=row.description,
+        presence=presence,
+        keyed=False,
+        queued=bus.store.load(mailbox_of(row.handle, row.connection_id)).queued,
+        profile=row.profile,
+        connection_label=row.connection_label or UNSET,
     )

@@ -3,7 +3,8 @@
 What must stay true, in this order, on every path: Host is one of this hub's (421), Origin and Sec-Fetch-Site are its
 own (403), the size is bounded (413), a body is not packed, and JSON under /v1 (415), and the token, if any, is a known
 one (401). So no page of another site, and no name that was rebound to loopback, reaches a handler. The Unix socket is
-exempt from Host and Origin, and whoever comes by it as the hub's own user is admin.
+exempt from Host and Origin, and whoever comes by it as the hub's own user is admin. A WebSocket passes by the same
+rules; there an application of its own (Hermes' Desktop), whose origin is no site, is admitted with a valid token.
 """
 
 import hmac
@@ -17,7 +18,16 @@ from angelia.bus.events import What
 from angelia.doors.http.call import CALLER, Call, Gone, Receive, Scope, Send
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.problem import answer_error
-from angelia.model.errors import AngeliaError, ForeignOrigin, TokenRequired, TooLarge, UnsupportedType, WrongHost
+from angelia.doors.http.upgrade import GATEWAY, Serve, refuse, token_of
+from angelia.model.errors import (
+    AngeliaError,
+    ForeignOrigin,
+    NotFound,
+    TokenRequired,
+    TooLarge,
+    UnsupportedType,
+    WrongHost,
+)
 
 THROW_AWAY_BYTES = 32 * 1024 * 1024
 THROW_AWAY_SECONDS = 2.0
@@ -27,14 +37,19 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 class Gatehouse:
     """The outermost ASGI application."""
 
-    def __init__(self, inner: Callable[[Call], Awaitable[None]], bus: Bus, hub: Hub) -> None:
-        self._inner, self._bus, self._hub = inner, bus, hub
+    def __init__(
+        self, inner: Callable[[Call], Awaitable[None]], bus: Bus, hub: Hub, gateway: Serve | None = None
+    ) -> None:
+        self._inner, self._bus, self._hub, self._gateway = inner, bus, hub, gateway
         names = [*LOOPBACK, *hub.host_names]
         bare = {name.lower().encode() for name in names}
         self._hosts = bare | {b"%b:%d" % (name, hub.port) for name in bare}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer why not."""
+        if scope["type"] == "websocket":
+            await self._upgrade(Call(scope, receive, send))
+            return
         if scope["type"] != "http":
             return
         call = Call(scope, receive, send)
@@ -56,6 +71,33 @@ class Gatehouse:
                 await call.throw_away(THROW_AWAY_BYTES, THROW_AWAY_SECONDS)
         except Exception as error:  # noqa: BLE001 - the one place that logs and hides
             await answer_error(call, error)
+
+    async def _upgrade(self, call: Call) -> None:
+        try:
+            caller = self._admit_upgrade(call)
+            if self._gateway is None or call.scope["path"] != GATEWAY:
+                raise NotFound(f"There is no WebSocket at {call.scope['path'][:200]}; the gateway is at {GATEWAY}.")
+        except AngeliaError as error:
+            self._note(call, error)
+            await refuse(call, error)
+            return
+        await self._gateway(caller, call.connection, call.receive, call.send)
+
+    def _admit_upgrade(self, call: Call) -> Caller:
+        found: dict[bytes, bytes] = {}
+        hosts: list[bytes] = []
+        for name, value in call.scope["headers"]:
+            if name == b"host":
+                hosts.append(value)
+            found[name] = found[name] + b" " + value if name in found else value
+        bearer = found.get(b"authorization")
+        token = token_of(call, _bearer(bearer) if bearer is not None else None)
+        origin = found.get(b"origin", b"")
+        of_program = bool(origin) and token is not None and not _is_site(origin)
+        if not call.connection.by_socket:
+            site = found.get(b"sec-fetch-site", b"")
+            self._check_origin(hosts, b"" if of_program else origin, b"" if of_program else site)
+        return self._caller(call, token)
 
     def _note(self, call: Call, error: AngeliaError) -> None:
         """For whoever watches. Not the path: it may hold a lease's token."""
@@ -122,6 +164,12 @@ class Gatehouse:
         if self._hub.tokens_only and call.scope["path"] != "/health":
             raise TokenRequired("This hub is reached from beyond its own machine: every call takes a token.")
         return OPEN
+
+
+def _is_site(origin: bytes) -> bool:
+    """Whether an origin is that of a page, or of one that hides it."""
+    scheme = urlsplit(origin.decode("latin-1").strip().lower()).scheme
+    return scheme in ("http", "https") or origin.strip().lower() == b"null" or not scheme
 
 
 def _bearer(value: bytes) -> str:

@@ -56,6 +56,7 @@ class Hub:
     host_names: tuple[str, ...] = ()
     admin_digest: bytes | None = None
     tokens_only: bool = False
+    url: str = ""  # where callers of this machine find it, once it listens
     stop: Callable[[], None] = lambda: None
     disk: Callable[[], Disk | None] = lambda: None
     adapters: Adapters = field(default_factory=NoAdapters)
@@ -108,6 +109,17 @@ async def down(call: Call, bus: Bus, hub: Hub) -> None:
     may(call.caller, "stop_hub")
     await call.answer({"stopping": True, "pid": hub.pid}, 202)
     hub.stop()
+
+
+async def gateway_status(call: Call, bus: Bus, hub: Hub) -> None:
+    """What a client of the gateway asks first: whether and how one signs in."""
+    told = {"version": hub.version, "product": "angelia", "auth_required": False, "auth_providers": []}
+    await call.answer(told, headers=((b"cache-control", b"no-store"),))
+
+
+async def gateway(call: Call, bus: Bus, hub: Hub) -> None:
+    """The gateway, JSON-RPC over a WebSocket."""
+    raise BadRequest("This is a WebSocket: ask for an upgrade to it. Nothing was done.")
 
 
 def _identity(bus: Bus, hub: Hub) -> dict[str, object]:

@@ -38,6 +38,13 @@ def describe(routes: "Iterable[Route]", version: str) -> bytes:
     )
 
 
+# Of an answer that is no JSON, by the last word of its path.
+_KINDS = {
+    "stream": "text/event-stream",
+    "subscribe": "text/event-stream",
+    "events": "text/event-stream",
+    "briefing": "text/markdown",
+}
 _PROBLEM = {
     "type": "object",
     "required": ["type", "title", "status", "code", "detail"],
@@ -57,8 +64,7 @@ def _operation(route: "Route", by_shape: dict[type, dict[str, object]]) -> dict[
         for name in re.findall(r"{(\w+)}", route.path)
     ]
     parameters += [{"name": name, "in": "query", "schema": {"type": "string"}} for name in route.arguments]
-    streams = ("/stream", "/subscribe", "/events")
-    kind = "text/event-stream" if route.path.endswith(streams) else "application/json"
+    kind = _KINDS.get(route.path.rpartition("/")[2], "application/json")
     schema = by_shape[route.gives] if route.gives is not None else {}
     operation: dict[str, object] = {
         "summary": route.summary,

@@ -4,13 +4,9 @@ What must stay true: a route stands here once. A path that exists answers anothe
 /v1 an argument that a route does not name is refused; the seed's own paths, older than this hub, pass over it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
-
-from starlette.routing import Route as StarletteRoute
-from starlette.routing import Router
 
 from angelia.bus.core import Bus
 from angelia.doors.http import (
@@ -26,10 +22,11 @@ from angelia.doors.http import (
     stream,
     turns,
 )
-from angelia.doors.http.call import Call, Receive, Scope, Send
+from angelia.doors.http.call import Call
 from angelia.doors.http.gatehouse import Gatehouse
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.openapi import describe
+from angelia.doors.http.upgrade import Serve
 from angelia.model.errors import MethodNotAllowed, NotFound
 from angelia.protocol import library as shapes
 from angelia.protocol import native
@@ -103,54 +100,61 @@ ROUTES = (
     Route("GET", "/v1/agents/{handle}/check", turns.check, None, turn_shapes.CheckOut),
     Route("GET", "/v1/turns", turns.listing, None, turn_shapes.TurnsOut),
     Route("POST", "/v1/turns/{id}/stop", turns.end, native.Nothing),
+    Route("GET", "/api/status", hub.gateway_status),
+    Route("GET", "/api/ws", hub.gateway, arguments=("token",)),
     Route("POST", "/v1/backups", backups.make, shapes.BackupIn, shapes.CopyOut),
     Route("POST", "/v1/down", hub.down),
 )
 
 
-class _Path:
-    """All methods of one path, as one bare ASGI endpoint."""
-
-    def __init__(self, methods: dict[str, Route], bus: Bus, hub: Hub) -> None:
-        self._methods, self._bus, self._hub = methods, bus, hub
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call: Call = scope["angelia.call"]
-        route = self._methods.get(scope["method"])
-        if route is None:
-            allow = ", ".join(sorted(self._methods))
-            raise MethodNotAllowed(f"{scope['method']} does not work here; {allow} does.", allow=allow)
-        if scope["query_string"] and route.path.startswith("/v1/"):
-            call.only(route.arguments)
-        await route.handler(call, self._bus, self._hub)
+Methods = dict[str, Route]
 
 
-def make_app(bus: Bus, hub: Hub) -> Gatehouse:
-    """The door as an ASGI application."""
-    paths: dict[str, dict[str, Route]] = {}
-    for route in (*ROUTES, Route("GET", "/openapi.json", _openapi)):
-        paths.setdefault(route.path, {})[route.method] = route
-    known = list(paths)
-    router = Router(
-        [StarletteRoute(path, _Path(methods, bus, hub)) for path, methods in paths.items()],
-        redirect_slashes=False,
-        default=partial(_nothing_here, known),
-    )
+class Paths:
+    """Which path is asked for: one without ``{…}`` is looked up, the others are compared part by part."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        table: dict[str, Methods] = {}
+        for route in routes:
+            table.setdefault(route.path, {})[route.method] = route
+        self._fixed = {path: methods for path, methods in table.items() if "{" not in path}
+        self._open = [(path.split("/"), methods) for path, methods in table.items() if "{" in path]
+        self._known = list(table)
+
+    def find(self, path: str) -> tuple[Methods, dict[str, str]]:
+        """The methods of a path, and what it says in the places of ``{…}``; ``NotFound`` with close paths."""
+        if (methods := self._fixed.get(path)) is not None:
+            return methods, {}
+        parts = path.split("/")
+        for wanted, methods in self._open:
+            if len(wanted) == len(parts) and all(map(_fits, wanted, parts)):
+                return methods, {w[1:-1]: part for w, part in zip(wanted, parts, strict=True) if w[:1] == "{"}
+        close = get_close_matches(path, self._known, n=3, cutoff=0.6)
+        hint = f" Did you mean {', '.join(close)}?" if close else " /openapi.json lists what there is."
+        raise NotFound(f"There is nothing at {path[:200]}.{hint}", suggestions=close)
+
+
+def _fits(wanted: str, part: str) -> bool:
+    return bool(part) if wanted[:1] == "{" else wanted == part
+
+
+def make_app(bus: Bus, hub: Hub, gateway: Serve | None = None) -> Gatehouse:
+    """The door as an ASGI application. ``gateway``: what serves WebSockets, where something does."""
+    paths = Paths((*ROUTES, Route("GET", "/openapi.json", _openapi)))
 
     async def inner(call: Call) -> None:
-        call.scope["angelia.call"] = call
-        await router(call.scope, call.receive, call.send)
+        methods, call.params = paths.find(call.scope["path"])
+        route = methods.get(call.scope["method"])
+        if route is None:
+            allow = ", ".join(sorted(methods))
+            raise MethodNotAllowed(f"{call.scope['method']} does not work here; {allow} does.", allow=allow)
+        if call.scope["query_string"] and route.path.startswith("/v1/"):
+            call.only(route.arguments)
+        await route.handler(call, bus, hub)
 
-    return Gatehouse(inner, bus, hub)
+    return Gatehouse(inner, bus, hub, gateway)
 
 
 async def _openapi(call: Call, bus: Bus, hub: Hub) -> None:
     """The contract of this door, as OpenAPI 3.1."""
     await call.answer(describe(ROUTES, hub.version))
-
-
-async def _nothing_here(known: list[str], scope: Scope, receive: Receive, send: Send) -> None:
-    path = str(scope["path"])
-    close = get_close_matches(path, known, n=3, cutoff=0.6)
-    hint = f" Did you mean {', '.join(close)}?" if close else " /openapi.json lists what there is."
-    raise NotFound(f"There is nothing at {path[:200]}.{hint}", suggestions=close)

@@ -24,6 +24,7 @@ from uvicorn.server import ServerState
 
 from angelia.doors.http.listen import BACKLOG
 from angelia.doors.http.protocol import HubProtocol, Patience
+from angelia.doors.http.websocket import PING_SECONDS
 
 ASGIApp = Callable[
     [
@@ -60,6 +61,7 @@ class HubServer:
         most_connections: int,
         tls: ssl.SSLContext | None = None,
         websockets: type[asyncio.Protocol] | None = None,
+        frame_bytes: int = 1024 * 1024,
     ) -> None:
         """Takes the sockets by kind: who comes by a Unix one may be the hub's owner. ``tls`` is for the TCP ones.
 
@@ -72,6 +74,10 @@ class HubServer:
             app,
             http=HubProtocol,
             ws=websockets if websockets is not None else "none",
+            ws_max_size=frame_bytes,
+            ws_ping_interval=PING_SECONDS,
+            ws_ping_timeout=PING_SECONDS,
+            ws_per_message_deflate=False,  # a window of 64 KiB for each connection, and CPU for each frame
             lifespan="off",
             interface="asgi3",
             log_config=None,

@@ -246,6 +246,8 @@ class Peer:
             if not ear.told:
                 await self._call_off(ear.session, asked)
                 await self.end()
+                if ear.pieces and asked.done():
+                    return asked.result()  # it answered at that very moment
                 return Ended("silent", _tries_again(mark, self._child.last_words()))
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if ear.full.is_set():

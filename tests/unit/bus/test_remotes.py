@@ -1,0 +1,226 @@
+"""Rosters that relays push: whose rows they are, how long they count, and whom an address means."""
+
+import pytest
+
+from angelia.bus.ports import Tx
+from angelia.bus.remotes import ANONYMOUS, Pushed, Remote, check_scope
+from angelia.model.address import Address
+from angelia.model.delivery import State
+from angelia.model.errors import AmbiguousName, BadRequest, RateLimited, RuntimeOffline, TooLarge, UnknownAgent
+from angelia.model.limits import Limits
+from angelia.protocol.bot_relay_targets import Ambiguous
+from tests.fakes.small_hub import SmallHub
+
+OPS: dict[str, object] = {"profile": "ops", "connection_id": "vps-1", "title": "Ops Bot"}
+MAIA: dict[str, object] = {"profile": "default", "connection_id": "local", "title": "Maia"}
+DAY = 24 * 3600
+
+
+async def push(hub: SmallHub, *agents: object, name: str = ANONYMOUS) -> Pushed:
+    bus = hub.bus
+
+    def unit(tx: Tx) -> Pushed:
+        return bus.remotes.push(tx, bus.limits, name, list(agents), hub.clock.now())
+
+    return await bus.store.write(unit)
+
+
+def find(hub: SmallHub, target: str) -> Remote | Ambiguous | None:
+    return hub.bus.remotes.find(target, hub.bus.directory.agents, hub.clock.now(), hub.bus.limits)
+
+
+def shown(hub: SmallHub) -> list[tuple[str, str, bool | None]]:
+    rows = hub.bus.remotes.rows(hub.clock.now(), hub.bus.limits)
+    return [(row.profile, row.connection_id, row.online) for row in rows]
+
+
+# --------------------------------------------------------------------------------------------------------------- pushes
+
+
+async def test_bad_rows_are_named_and_cost_the_others_nothing(hub: SmallHub) -> None:
+    pushed = await push(hub, OPS, {"profile": "", "connection_id": "x"}, 7, OPS, MAIA)
+    assert pushed.count == 2
+    assert [row for row, _ in pushed.rejected] == [1, 2, 3]
+    assert shown(hub) == [("default", "desktop", None), ("ops", "vps-1", None)]
+
+
+async def test_a_push_replaces_its_own_rows_and_no_others(hub: SmallHub) -> None:
+    await push(hub, OPS, name="mac")
+    await push(hub, {**OPS, "connection_id": "vps-9"}, name="pc")
+    await push(hub, {**OPS, "profile": "dev"}, name="MAC")
+    assert shown(hub) == [("dev", "vps-1", None), ("ops", "vps-9", None)]
+    await push(hub, name="mac")
+    assert shown(hub) == [("ops", "vps-9", None)]
+
+
+async def test_a_restart_forgets_none(hub: SmallHub) -> None:
+    await push(hub, OPS, MAIA)
+    await push(hub, MAIA, name="pc")
+    before = shown(hub)
+    await hub.restart()
+    assert shown(hub) == before
+    assert hub.bus.remotes.of_mail("pc", "hermes@pc") is not None
+
+
+async def test_what_was_not_stored_is_not_there(hub: SmallHub) -> None:
+    def unit(tx: Tx) -> None:
+        hub.bus.remotes.push(tx, hub.bus.limits, ANONYMOUS, [OPS], hub.clock.now())
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await hub.bus.store.write(unit)
+    assert shown(hub) == []
+
+
+async def test_a_note_that_cannot_be_read_is_as_if_nothing_had_been_pushed(hub: SmallHub) -> None:
+    await push(hub, OPS, name="mac")
+    for number, broken in enumerate((b"{", b"[]", b'{"name":"../x","rows":[]}')):
+        await hub.bus.store.write(lambda tx, n=number, b=broken: tx.put_note(f"roster:{n}", b, hub.clock.now()))  # type: ignore[misc]
+    await hub.restart()
+    assert shown(hub) == [("ops", "vps-1", None)]
+
+
+async def test_bounds() -> None:
+    hub = await SmallHub.open(Limits(roster_rows=2, rosters=2))
+    pushed = await push(hub, OPS, MAIA, {**OPS, "profile": "dev"})
+    assert (pushed.count, [row for row, _ in pushed.rejected]) == (2, [2])
+    await push(hub, OPS, name="mac")
+    with pytest.raises(RateLimited):
+        await push(hub, OPS, name="pc")
+    await push(hub, name="mac")
+    await hub.clock.advance(DAY + 1)
+    await push(hub, OPS, name="pc")
+    assert await hub.bus.store.read(lambda view: [note.name for note in view.notes("roster:")]) == ["roster:pc"]
+
+
+@pytest.mark.parametrize("bad", ["a b", "x" * 65, 7, ["mac"], "local", "LOCAL", "a/b", "-x"])
+def test_what_is_no_name_is_no_desktop(bad: object) -> None:
+    with pytest.raises(BadRequest):
+        check_scope(bad)
+    assert check_scope("Mac-1") == "Mac-1"
+    assert check_scope(None) == check_scope("") == ANONYMOUS
+
+
+# ------------------------------------------------------------------------------------------------------------- liveness
+
+
+async def test_whether_it_is_there_is_told_unknown_and_gone_by_the_age_of_the_push(hub: SmallHub) -> None:
+    on, off = {**OPS, "online": True}, {**OPS, "profile": "dev", "handle": "dev", "online": False}
+    await push(hub, on, off, MAIA)
+    assert [online for *_, online in shown(hub)] == [None, False, True]
+    await hub.clock.advance(600)
+    assert [online for *_, online in shown(hub)] == [None, False, True]
+    await hub.clock.advance(1)
+    assert [online for *_, online in shown(hub)] == [None, None, None]
+    await hub.clock.advance(DAY - 601)
+    assert len(shown(hub)) == 3
+    await hub.clock.advance(1)
+    assert shown(hub) == []
+
+
+async def test_only_who_is_known_to_be_offline_is_refused(hub: SmallHub) -> None:
+    await push(hub, {**OPS, "online": False}, {**OPS, "profile": "gone"})
+    await push(hub, {**OPS, "online": False})
+    for to in ("ops@vps-1", "ops", "gone@vps-1"):
+        with pytest.raises(RuntimeOffline):
+            await hub.send("bob", to)
+    assert await hub.mailbox("ops@vps-1", *State) == []
+    await hub.clock.advance(601)
+    await hub.send("bob", "ops@vps-1")  # nobody knows any more: it is queued
+    with pytest.raises(UnknownAgent):
+        await hub.send("bob", "gone@vps-1")
+
+
+# ------------------------------------------------------------------------------------------------------------ addresses
+
+
+@pytest.mark.parametrize(
+    ("to", "address"),
+    [
+        ("ops", "ops@vps-1"),
+        ("OPS", "ops@vps-1"),
+        ("ops-bot", "ops@vps-1"),
+        ("ops@VPS-1", "ops@vps-1"),
+        ("default@desktop", "hermes@desktop"),
+        ("Hermes@Desktop", "hermes@desktop"),
+        ("maia", "hermes@desktop"),
+    ],
+)
+async def test_every_form_leads_to_one_mailbox(hub: SmallHub, to: str, address: str) -> None:
+    await push(hub, OPS, MAIA)
+    accepted = await hub.send("bob", to)
+    (row,) = accepted.deliveries
+    assert (row.to, row.mailbox, row.connection, accepted.envelope.to) == (address, address, ANONYMOUS, address)
+    assert row.expires_at - row.accepted_at == 900_000
+
+
+async def test_somebody_here_goes_before_somebody_elsewhere(hub: SmallHub) -> None:
+    await push(hub, {**OPS, "profile": "ann"}, MAIA)
+    for to in ("ann", "hermes", "ann@local"):
+        assert (await hub.send("bob", to)).deliveries[0].connection is None
+    assert (await hub.send("bob", "ann@vps-1")).deliveries[0].connection == ANONYMOUS
+    with pytest.raises(UnknownAgent):
+        await hub.send("bob", "default")  # a reserved name, and never a remote's
+
+
+async def test_a_name_of_several_is_refused_with_the_forms_that_are_not(hub: SmallHub) -> None:
+    await push(hub, OPS, {**OPS, "connection_id": "vps-2"})
+    with pytest.raises(AmbiguousName) as refused:
+        await hub.send("bob", "ops")
+    assert refused.value.extra["suggestions"] == ["ops@vps-1", "ops@vps-2"]
+    assert (await hub.send("bob", "ops@vps-2")).deliveries[0].to == "ops@vps-2"
+
+
+async def test_an_id_that_two_desktops_use_is_shown_behind_their_names(hub: SmallHub) -> None:
+    await push(hub, OPS, MAIA, name="mac")
+    await hub.send("bob", "ops@vps-1", "before")
+    await push(hub, OPS, {**OPS, "profile": "dev"}, name="pc")
+    with pytest.raises(AmbiguousName) as refused:
+        await hub.send("bob", "ops@vps-1")
+    assert refused.value.extra["suggestions"] == ["ops@mac-vps-1", "ops@pc-vps-1"]
+    assert (await hub.send("bob", "ops@pc-vps-1")).deliveries[0].connection == "pc"
+    assert (await hub.send("bob", "dev@vps-1")).deliveries[0].to == "dev@pc-vps-1"  # only one of them has a dev
+    assert (await hub.send("bob", "hermes@mac")).deliveries[0].connection == "mac"
+    remotes = hub.bus.remotes
+    for scope, to in (("mac", "ops@vps-1"), ("mac", "ops@mac-vps-1"), ("pc", "ops@pc-vps-1")):
+        row = remotes.of_mail(scope, to)
+        assert row is not None
+        assert (row.connection_id, row.profile) == ("vps-1", "ops")
+    assert remotes.of_mail("pc", "hermes@mac") is None
+    now, limits = hub.clock.now(), hub.bus.limits
+    assert remotes.shown("pc", "vps-1", now, limits) == "pc-vps-1"
+    assert remotes.shown("pc", "local", now, limits) == "pc"
+    assert remotes.shown("pc", "vps-7", now, limits) == "vps-7"
+
+
+async def test_two_of_one_handle_on_one_connection_are_told_apart_by_profile(hub: SmallHub) -> None:
+    await push(hub, {**OPS, "handle": "bot", "title": ""}, {**OPS, "profile": "dev", "handle": "bot", "title": ""})
+    with pytest.raises(AmbiguousName) as refused:
+        await hub.send("bob", "bot@vps-1")
+    assert refused.value.extra["suggestions"] == ["dev@vps-1", "ops@vps-1"]  # also where the target names a connection
+    assert (await hub.send("bob", "dev@vps-1")).deliveries[0].to == "dev@vps-1"
+    assert isinstance(find(hub, "bot"), Ambiguous)
+
+
+async def test_mail_to_a_row_that_was_dropped_still_finds_its_way(hub: SmallHub) -> None:
+    await push(hub, OPS)
+    await push(hub, MAIA)
+    await push(hub, MAIA)
+    row = hub.bus.remotes.of_mail(ANONYMOUS, "ops@vps-1")
+    assert row is not None
+    assert row.profile == "ops"
+
+
+async def test_what_hermes_would_not_take_is_refused_at_the_send(hub: SmallHub) -> None:
+    """16200 cap vs prefix: a body of 16,000 characters goes through, one more does not."""
+    await push(hub, OPS)
+    await hub.send("bob", "ops@vps-1", "é" * 16_000)
+    with pytest.raises(TooLarge):
+        await hub.send("bob", "ops@vps-1", "x" * 16_001)
+    with pytest.raises(TooLarge):
+        await hub.send("bob", "ops@vps-1", "x" * 15_990, body=b'{"and":"more"}')
+
+
+def test_the_carrier_is_no_part_of_a_name() -> None:
+    assert str(Address("ops", "vps-1", carrier="desktop")) == "ops@vps-1"
+    assert Address("ops", "VPS-1", carrier="desktop").mailbox == "ops@vps-1"
