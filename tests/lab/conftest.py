@@ -1,7 +1,7 @@
 """The lab as a fixture: real agents, a stand-in model, and a network that has only loopback.
 
 ``pytest tests/lab --lab FOLDER`` runs against what ``python -m tests.lab.install FOLDER`` installed; without the option
-every test here is skipped, with that as the reason.
+no test here runs, and one line says why.
 
 What must stay true: no agent of the lab can reach anything but this machine. The test process itself moves into a
 network namespace of its own for the session, and so does whatever it starts; two sessions do not meet, and a port that
@@ -30,11 +30,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a lab one test stands for all of them, and says so in one line."""
     here = Path(__file__).parent
-    if config.getoption("--lab", default=None) is None:
-        for item in items:
-            if here in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason=HOW))
+    ours = [item for item in items if here in item.path.parents]
+    if config.getoption("--lab", default=None) is None and ours:
+        ours[0].add_marker(pytest.mark.skip(reason=f"and {len(ours) - 1} more; {HOW}"))
+        config.hook.pytest_deselected(items=ours[1:])
+        items[:] = [item for item in items if item is ours[0] or here not in item.path.parents]
 
 
 @pytest.fixture(scope="session")

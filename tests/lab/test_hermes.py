@@ -98,8 +98,8 @@ async def test_each_fault_comes_back_as_its_reason(hermes: Hermes) -> None:
 
 async def test_a_slow_turn_ends_with_its_time_and_hermes_is_told(lab: Lab, hermes: Hermes, home: Path) -> None:
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(hermes.run(turn(stamped="SLOW_90 SLOWLY", conversation="slow")))
-        await eventually(lambda: lab.model.asked("SLOWLY"), seconds=60)
+        running = tasks.create_task(hermes.run(turn(stamped="SLOW_90 HERMES-SLOWLY", conversation="slow")))
+        await eventually(lambda: lab.model.asked("HERMES-SLOWLY"), seconds=60)
         begun = time.monotonic()
         running.cancel()
     assert time.monotonic() - begun < 3
@@ -135,15 +135,17 @@ async def test_killed_in_mid_turn_nobody_knows_and_it_is_not_run_again(lab: Lab,
     try:
         warm = await adapter.run(turn(stamped="warm", conversation="killed"))
         assert isinstance(warm, Answered)
-        asked = turn(stamped="SLOW_30 KILLED", conversation="killed", seconds=20.0, message=envelope(created_at=now))
+        asked = turn(
+            stamped="SLOW_30 HERMES-KILLED", conversation="killed", seconds=20.0, message=envelope(created_at=now)
+        )
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(adapter.run(asked))
-            await eventually(lambda: lab.model.asked("KILLED"), seconds=30)
+            await eventually(lambda: lab.model.asked("HERMES-KILLED"), seconds=30)
             gateway.kill()
         assert isinstance(running.result(), Lost)
         gateway = lab.serve(["hermes", "gateway", "run"], home, url="http://127.0.0.1:8652/health")
         assert await adapter.recall(asked) is None  # Hermes does not take it up again, and keeps no outcome
-        assert lab.model.asked("KILLED") == 1
+        assert lab.model.asked("HERMES-KILLED") == 1
         known = turn(stamped="warm", conversation="killed", message=envelope(created_at=now))
         assert await adapter.recall(known) == Answered("REPLY[1] warm", "API server, its history")
     finally:

@@ -124,10 +124,10 @@ async def test_each_fault_comes_back_as_its_reason(place: Place, tmp_path: Path)
 
 
 async def test_a_slow_turn_ends_with_its_time_in_openclaw_too(lab: Lab, openclaw: OpenClaw) -> None:
-    asked = turn(prompt="SLOW_60 SLOWLY", conversation="slow", seconds=100.0)
+    asked = turn(prompt="SLOW_60 CLAW-SLOWLY", conversation="slow", seconds=100.0)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(openclaw.run(asked))
-        await eventually(lambda: lab.model.asked("SLOWLY"), seconds=60)
+        await eventually(lambda: lab.model.asked("CLAW-SLOWLY"), seconds=60)
         begun = time.monotonic()
         running.cancel()
     assert time.monotonic() - begun < 15
@@ -169,19 +169,19 @@ async def test_killed_in_mid_turn_it_goes_on_by_itself_or_is_known_not_to(place:
     """It goes on where it had written down that it runs, which is some moment after it asked the model."""
     openclaw, model = place.adapter(tmp_path), place.lab.model
     said(await openclaw.run(turn(prompt="warm", conversation="killed")))
-    asked = turn(prompt="SLOW_15 KILLED", conversation="killed", seconds=200.0)
+    asked = turn(prompt="SLOW_15 CLAW-KILLED", conversation="killed", seconds=200.0)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(openclaw.run(asked))
-        await eventually(lambda: model.asked("KILLED"), seconds=30)
+        await eventually(lambda: model.asked("CLAW-KILLED"), seconds=30)
         place.gateway.kill()
     assert isinstance(running.result(), Lost)
     place.start()
     outcome = await openclaw.recall(asked)
     # If it went on, then with words of its own behind ours: nobody asked for the turn a second time.
-    assert [call.last for call in model.calls].count("SLOW_15 KILLED") == 1
+    assert [call.last for call in model.calls].count("SLOW_15 CLAW-KILLED") == 1
     if isinstance(outcome, Answered):
         assert outcome.text.startswith("REPLY[")
         assert "interrupted by a gateway restart" in model.calls[-1].last
     else:
         assert reason(outcome) is Reason.RUNTIME_OFFLINE
-        assert len(model.calls) == 1 + [call.last for call in model.calls].index("SLOW_15 KILLED")
+        assert len(model.calls) == 1 + [call.last for call in model.calls].index("SLOW_15 CLAW-KILLED")
