@@ -286,7 +286,9 @@ def test_our_agents_stand_in_the_roster_beside_others_and_stay_there(home: Home)
     scout = home.roster()[1]
     assert (scout["online"], "online" in home.roster()[0]) == (True, False)
     theirs = {"profile": "far", "handle": "far", "connection_id": "vps-1", "title": "Far"}
-    (home.relay / "roster.json").write_text(json.dumps({"agents": [theirs], "updated_at": 1}))
+    part = home.relay / ".roster-theirs.tmp"
+    part.write_text(json.dumps({"agents": [theirs], "updated_at": 1}))
+    part.replace(home.relay / "roster.json")  # whole, as Hermes writes it
     eventually(lambda: [row["handle"] for row in home.roster()] == ["openclaw", "scout", "far"], 10 * MARGIN)
     assert stat.S_IMODE((home.relay / "roster.json").stat().st_mode) == 0o600
 
