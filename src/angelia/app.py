@@ -133,7 +133,7 @@ async def serve(
             lock.publish(port=port, instance=store.instance, addresses=urls, tokens_only=hub.tokens_only, ready=True)
             log.info("the hub serves on %s, data folder %s", " and ".join(urls), settings.data_dir)
             announce(urls)
-            turns = tasks.create_task(_keep_up("turns", lambda: _run_turns(settings, bus, tools, urls[0])))
+            turns = tasks.create_task(_keep_up("turns", lambda: _run_turns(settings, bus, tools, children, urls[0])))
             beside.append(tasks.create_task(_keep_up("the door for Hermes", lambda: _serve_hermes(settings, bus))))
             end = await ending.wait()
             log.info("the hub is stopping: %s", _WORDS[end])
@@ -263,13 +263,17 @@ async def _keep_up(what: str, run: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _run_turns(settings: Settings, bus: Bus, tools: Tools, url: str) -> None:
+async def _run_turns(settings: Settings, bus: Bus, tools: Tools, children: ChildProcesses, url: str) -> None:
     """End what a killed hub left running, then run turns until the end."""
     for key in await Remains(_running(settings)).end_remains():
         log.info("the turn %s, which the hub before was in the middle of, was ended", key)
     telling = Telling(bus=bus, url=url, tokens=os.path.join(settings.data_dir, "tokens"))
     locks = _private(os.path.join(settings.data_dir, "turns", "locks"))
-    await Runner(bus, tools, Attempts(bus, telling), locks).run()
+
+    def withhold(names: frozenset[str]) -> None:
+        children.withheld = names
+
+    await Runner(bus, tools, Attempts(bus, telling), locks, withhold).run()
 
 
 def _running(settings: Settings) -> str:

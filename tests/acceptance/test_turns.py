@@ -36,6 +36,15 @@ log.write(f"end {{me}} {{os.environ['ANGELIA_ID']}} {{text!r}}\\n")
 sys.stdout.write(f"{{me}} heard: {{text}}")
 """
 
+# An agent that hands on what it is asked, and the answer.
+ASKS = """
+import json, os, sys, urllib.request
+body = {{"to": sys.argv[1], "text": sys.stdin.read(), "from": os.environ["ANGELIA_AGENT"], "wait_seconds": 45}}
+head = {{"Content-Type": "application/json"}}
+asked = urllib.request.Request("{url}/v1/ask", json.dumps(body).encode(), head)
+sys.stdout.write(json.load(urllib.request.urlopen(asked))["reply"]["text"])
+"""
+
 
 class Turns:
     """A hub whose agents are small programs, and the log that they write."""
@@ -311,3 +320,32 @@ def test_a_hub_stops_in_time_though_its_programs_do_not_want_to(on: Turns) -> No
     code, seconds = on.at.stop()
     assert code == 0
     assert seconds < 3 * MARGIN
+
+
+def test_a_row_of_agents_that_ask_one_another_blocks_nobody(on: Turns) -> None:
+    """More in a row than there are places: each one's is free while it waits for the next."""
+    asks = on.at.base / "asks.py"
+    asks.write_text(ASKS.format(url=on.at.url))
+    for number in range(12):
+        on.join(f"c{number}", argv=[sys.executable, str(asks), f"c{number + 1}"])
+    on.join("c12")
+    assert on.ask("c0", "hello", wait=50)["reply"]["text"] == "c12 heard: hello"
+
+
+def test_a_secret_that_an_adapter_takes_from_a_variable_is_for_no_program() -> None:
+    with Hub(env={"HOOK_SECRET": "whsec_" + "QUJD" * 8, "OTHER": "kept"}) as at:
+        turns = Turns(at)
+        hook = {"kind": "webhook", "url": "https://example.com/", "secret_env": "HOOK_SECRET"}
+        assert at.call("PUT", "/v1/agents/hook", {"adapter": hook}, admin=True).status == 201
+        turns.join("env", argv=["/usr/bin/env"])
+        told = turns.ask("env", "?")["reply"]["text"]
+        assert "OTHER=kept" in told
+        assert "whsec_" not in told
+
+
+def test_what_a_failed_program_printed_is_there_for_its_owner(on: Turns) -> None:
+    on.join("scout")
+    assert "HTTP 401" not in json.dumps(on.ask("scout", "fail"))
+    (turn,) = on.at.get("/v1/turns", admin=True).json["turns"]
+    assert turn["output"] == "HTTP 401: no key"
+    assert "HTTP 401: no key" in on.at.output()

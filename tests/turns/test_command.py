@@ -9,7 +9,7 @@ import pytest
 
 from angelia.model.failure import Reason
 from angelia.turns.adapters.command import KIND, CommandOptions
-from angelia.turns.adapters.port import Answered, Failed, Found, Outcome, Tools
+from angelia.turns.adapters.port import Answered, Failed, Found, Lost, Outcome, Tools
 from tests.turns.turn import envelope, tools, turn
 from tests.turns.watching import eventually, number_in, runs
 
@@ -79,8 +79,14 @@ async def test_a_failure_brings_both_streams(tmp_path: Path) -> None:
     assert outcome == Failed("Its program ended with exit code 3.", "program", output="partly\nHTTP 402: pay\n")
 
 
-@pytest.mark.parametrize(("signal", "name"), [("KILL", "SIGKILL"), ("SEGV", "SIGSEGV"), ("40", "signal 40")])
-async def test_a_program_that_was_killed_failed(tmp_path: Path, signal: str, name: str) -> None:
+@pytest.mark.parametrize("signal", ["KILL", "TERM", "INT"])
+async def test_of_a_program_that_somebody_ended_nobody_knows_what_it_did(tmp_path: Path, signal: str) -> None:
+    outcome = await answer(tmp_path, f"echo so far; kill -{signal} $$; sleep 1000")
+    assert outcome == Lost(f"Its program was ended by SIG{signal}, and not by this hub.", "program")
+
+
+@pytest.mark.parametrize(("signal", "name"), [("SEGV", "SIGSEGV"), ("40", "signal 40")])
+async def test_a_program_that_crashed_failed(tmp_path: Path, signal: str, name: str) -> None:
     outcome = await answer(tmp_path, f"echo so far; kill -{signal} $$; sleep 1000")
     assert outcome == Failed(f"Its program was ended by {name}.", "program", output="so far\n")
 

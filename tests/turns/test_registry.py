@@ -58,7 +58,7 @@ def test_a_specification_is_read(encode: Any, tmp_path: Path) -> None:
         ({**CAT, "argv": "/bin/cat"}, "Expected `array`, got `str` - at `$.argv`"),
         ({**CAT, "argv": ["/bin/cat", 7]}, "Expected `str`, got `int`"),
         ({**CAT, "timeout_seconds": "5"}, "Expected `float | null`, got `str`"),
-        ({**CAT, "timeout_seconds": 0}, "timeout_seconds is 0.0; it is more than 0."),
+        ({**CAT, "timeout_seconds": 0}, "timeout_seconds is 0.0; it is more than 0, and at most 86400."),
         ({**CAT, "timeout_seconds": float("inf")}, "timeout_seconds is inf"),
         ({**CAT, "conversation": "us"}, "conversation is 'us'; it is 'agent' or 'thread'."),
         ({**CAT, "argv": ["cat"]}, "argv begins with the whole path of a program"),

@@ -288,15 +288,15 @@ async def test_a_connection_that_is_cut_leaves_the_outcome_open(tmp_path: Path, 
     assert isinstance(await outcome(tmp_path, says, after=after), Lost)
 
 
-async def test_an_endpoint_that_stays_silent_leaves_the_outcome_open(tmp_path: Path) -> None:
+async def test_an_endpoint_that_stays_silent_is_out_of_time_and_not_asked_again(tmp_path: Path) -> None:
     async def after(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
     async with endpoint() as there:
         there.says, there.after = b"", after
         came = await posted(tmp_path, there.url(), turn(seconds=1))
-    # Before the runner ends the turn: then nobody would ask whether it ran.
-    assert came == Lost("The endpoint took the message and gave no answer within 0.95 s.", "webhook")
+    text = "The endpoint took the message and gave no answer within 0.95 s."
+    assert came == Failed(text, "webhook", reason=Reason.DELIVERY_TIMEOUT)
 
 
 async def test_where_nobody_listens_no_turn_ran(tmp_path: Path) -> None:

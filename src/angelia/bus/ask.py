@@ -13,6 +13,7 @@ from angelia.bus.claim import hand_over, release, settle_written
 from angelia.bus.core import Bus
 from angelia.bus.ports import Parcel, Tx
 from angelia.bus.publish import Draft, accept, check, resolve, weight
+from angelia.bus.runs import PLACES
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Intent
 from angelia.model.errors import AskCycle, BadRequest
@@ -87,6 +88,7 @@ def _join(bus: Bus, message_id: str, asker: str, targets: tuple[str, ...]) -> Wa
         waiter = Waiter(message_id, asker, targets)
         bus.asks.add(waiter)
     waiter.users += 1
+    bus.runs.signals.wake(PLACES)
     return waiter
 
 

@@ -59,6 +59,10 @@ class Asks:
         waiter = self._open.get((message_id, mailbox))
         return waiter if waiter is not None and waiter.open and not waiter.taken else None
 
+    def waits(self, asker: str) -> bool:
+        """Whether an agent waits for an answer now."""
+        return any(w.users and not w.taken for w in self._open.values() if w.asker == asker)
+
     def add(self, waiter: Waiter) -> None:
         """Register a question."""
         self._open[waiter.message_id, waiter.asker] = waiter

@@ -14,6 +14,7 @@ from angelia.bus.signals import Signals
 from angelia.model.failure import Reason
 
 ADAPTERS = "@adapters"
+PLACES = "@places"  # a turn ended, or its agent began to wait for another
 LATELY = 200  # turns that ended, kept for a look: some days of a person's agents
 
 
@@ -40,6 +41,7 @@ class Run:
     reason: Reason | None = None
     ended: int | None = None
     started: int | None = None
+    output: str | None = None  # the end of what a failed one printed, for its owner
     usage: dict[str, int | float | str] = field(default_factory=dict)
 
 

@@ -150,6 +150,7 @@ async def answered(bus: Bus, run: Run, text: str) -> bool:
                 text=text,
                 in_reply_to=run.parcel.envelope.id,
                 kind=Kind.REPLY,
+                intent=None if text else Intent.ACK,  # nothing was said: it answers, and wakes nobody
                 outcome=True,
             )
             accept(bus, tx, draft, [])

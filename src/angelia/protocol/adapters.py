@@ -20,6 +20,15 @@ def kind_of(spec: bytes) -> str:
         return ""
 
 
+def secrets_in(spec: bytes) -> set[str]:
+    """The names of variables that a specification takes secrets from: its options that end in ``_env``."""
+    try:
+        options = msgspec.json.decode(spec, type=dict[str, object])
+    except msgspec.MsgspecError:
+        return set()
+    return {value for name, value in options.items() if name.endswith("_env") and isinstance(value, str)}
+
+
 def with_kind(kind: str, options: object) -> bytes:
     """Options of a kind as they are kept: compact, with the kind first."""
     fields = msgspec.to_builtins(options)

@@ -7,7 +7,8 @@ from angelia.protocol.native import Out
 
 class TurnOut(Out, kw_only=True):
     """One turn. ``state``: ``running``, or what became of it: ``answered``, ``accepted``, ``failed``, ``held``.
-    ``route``: which way it was run. ``usage``: what it cost, where the agent says so."""
+    ``route``: which way it was run. ``usage``: what it cost, where the agent says so.
+    ``output``: the end of what a failed one printed."""
 
     id: str
     agent: str
@@ -21,6 +22,7 @@ class TurnOut(Out, kw_only=True):
     reason: str | None = None
     route: str | None = None
     usage: dict[str, int | float | str] | None = None
+    output: str | None = None
 
 
 class TurnsOut(Out, kw_only=True, omit_defaults=False):

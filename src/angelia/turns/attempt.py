@@ -21,13 +21,14 @@ from angelia.bus.runs import Run
 from angelia.model.envelope import Replay
 from angelia.model.errors import DiskFull, Unwell
 from angelia.model.failure import Reason, Retry, classify_output, retry_after
-from angelia.protocol.prompt import answer
+from angelia.protocol.prompt import answer, inert
 from angelia.turns.adapters.port import Accepted, Answered, Failed, Lost, Outcome, Turn
 from angelia.turns.telling import Telling
 from angelia.turns.way import Way
 
 T = TypeVar("T")
 log = logging.getLogger("angelia.turns")
+OUTPUT_CHARS = 2_000  # of what a failed turn printed: the end of a stack trace
 FULL_SECONDS = 2.0  # between two tries to store an outcome
 MOST_WAIT_SECONDS = 60.0  # where an agent says when to come back; longer is a failure now
 BUSY = (Reason.TARGET_BUSY, Reason.TARGET_SESSION_LIVE)
@@ -119,12 +120,22 @@ class Attempts:
             await self._stored(lambda: turns.accepted(bus, run))
         elif isinstance(outcome, Failed):
             reason, said = self._reason(run, outcome), outcome.text
+            self._tell_owner(run, reason, outcome)
             await self._stored(lambda: turns.failed(bus, run, reason, said))
         elif turns.replays(run) is Replay.ASK:
             await self._stored(lambda: turns.held(bus, run))
         else:
             said = outcome.text
             await self._stored(lambda: turns.failed(bus, run, Reason.OUTCOME_UNKNOWN, said))
+
+    def _tell_owner(self, run: Run, reason: Reason, outcome: Failed) -> None:
+        """What it printed goes to the log and to whoever looks at turns: it may hold what is not for the sender."""
+        run.output = inert(outcome.output.strip()[-OUTPUT_CHARS:]) or None
+        printed = f"; it printed: {run.output!r}" if run.output else ""
+        log.info(
+            "the turn of %s for message %s failed (%s): %s%s",
+            run.agent, run.parcel.envelope.id, reason.value, outcome.text, printed,
+        )  # fmt: skip
 
     def _reason(self, run: Run, outcome: Failed) -> Reason:
         if outcome.reason is not None:

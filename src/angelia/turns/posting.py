@@ -53,7 +53,9 @@ async def post(
         async with asyncio.timeout(seconds):
             return await _read(reader, limit_bytes)
     except TimeoutError:
-        raise NoAnswer(f"The endpoint took the message and gave no answer within {seconds:.3g} s.") from None
+        raise NoAnswer(
+            f"The endpoint took the message and gave no answer within {seconds:.3g} s.", Reason.DELIVERY_TIMEOUT
+        ) from None
     except OSError:
         raise NoAnswer("The connection to the endpoint broke before its answer was whole.") from None
     finally:

@@ -35,13 +35,15 @@ _PIECE_BYTES = 65536  # what a pipe holds
 
 class ChildProcesses:
     """Starts programs, each in a process group of its own that is noted on disk while it runs. ``grace_seconds``: how
-    long what is asked to end may take; a hub that stops has less time than a turn that does."""
+    long what is asked to end may take; a hub that stops has less time than a turn that does. ``withheld``: variables
+    that no program gets, whatever it is given: secrets that the hub itself needs for its agents."""
 
     def __init__(self, folder: str, *, grace_seconds: float = GRACE_SECONDS) -> None:
         """Takes the folder for notes, which is made and shut to others; and how long what is asked to end may take."""
         self._remains = Remains(folder)
         self._folder = folder
         self.grace_seconds = grace_seconds
+        self.withheld: frozenset[str] = frozenset()
 
     async def run(
         self,
@@ -101,8 +103,9 @@ class ChildProcesses:
     ) -> "_Child":
         if not argv or not os.path.isabs(argv[0]):
             raise ValueError(f"a program is started by its absolute path: {argv[:1]}")
+        given = {name: value for name, value in environment.items() if name not in self.withheld}
         process = subprocess.Popen(
-            argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=dict(environment), cwd=folder,
+            argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=given, cwd=folder,
             start_new_session=True, bufsize=0,
         )  # fmt: skip
         return _Child(process, self._remains, lambda: self.grace_seconds)

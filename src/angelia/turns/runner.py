@@ -10,7 +10,7 @@ What must stay true:
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 
 from angelia.bus import turns
@@ -19,8 +19,10 @@ from angelia.bus.runs import ADAPTERS, Run
 from angelia.model.errors import DiskFull, OutcomeUnknown, Stopping, Unwell
 from angelia.model.failure import Reason
 from angelia.model.limits import nack_delay
+from angelia.protocol.adapters import secrets_in
 from angelia.turns.adapters.port import Tools
 from angelia.turns.attempt import Attempts
+from angelia.turns.slots import Slots
 from angelia.turns.turn_lock import TargetBusy, turn_lock
 from angelia.turns.way import Way, make_way
 
@@ -30,11 +32,15 @@ SICK_SECONDS = 5.0  # until the next try of a store that is unwell, or of a lock
 
 
 class Runner:
-    """Runs turns until it is cancelled. ``locks``: the folder of turn locks of agents that have none of their own."""
+    """Runs turns until it is cancelled. ``locks``: the folder of turn locks of agents that have none of their own.
+    ``withhold``: is told which variables hold secrets of adapters, and so are for no program."""
 
-    def __init__(self, bus: Bus, tools: Tools, attempts: Attempts, locks: str) -> None:
+    def __init__(
+        self, bus: Bus, tools: Tools, attempts: Attempts, locks: str, withhold: Callable[[frozenset[str]], None]
+    ) -> None:
         self._bus, self._tools, self._attempts, self._locks = bus, tools, attempts, locks
-        self._slots = asyncio.Semaphore(bus.limits.turns)
+        self._withhold = withhold
+        self._slots = Slots(bus)
         self._workers: dict[str, _Worker] = {}
 
     async def run(self) -> None:
@@ -45,6 +51,7 @@ class Runner:
             with self._bus.runs.signals.watch(ADAPTERS) as watch:
                 while True:
                     ticket = watch.ticket()
+                    self._withhold(frozenset().union(*map(secrets_in, self._wanted().values())))
                     for mailbox, spec in self._wanted().items():
                         worker = self._workers.get(mailbox)
                         if worker is None or worker.retired:
@@ -66,9 +73,7 @@ class Runner:
 class _Worker:
     """The turns of one agent."""
 
-    def __init__(
-        self, bus: Bus, tools: Tools, attempts: Attempts, slots: asyncio.Semaphore, locks: str, mailbox: str
-    ) -> None:
+    def __init__(self, bus: Bus, tools: Tools, attempts: Attempts, slots: Slots, locks: str, mailbox: str) -> None:
         self._bus, self._tools, self._attempts, self._slots = bus, tools, attempts, slots
         self._locks, self._mailbox = locks, mailbox
         self._spec: bytes | None = None
@@ -102,10 +107,14 @@ class _Worker:
     async def resume(self, run: Run) -> None:
         """The hub before was in the middle of this: find out what became of it, and go on."""
         agent = self._bus.directory.find(self._mailbox)
-        self._spec = (agent.adapter if agent is not None else None) or b"{}"
+        if agent is None or agent.adapter is None:
+            text = "The hub ended while its turn ran, and nothing wakes that agent any more."
+            await turns.failed(self._bus, run, Reason.OUTCOME_UNKNOWN, text)
+            return
+        self._spec = agent.adapter
         way = await self._current()
         try:
-            async with self._slots, self._lock(way, self._bus.limits.lock_wait_seconds):
+            async with self._slots.place(self._mailbox), self._lock(way, self._bus.limits.lock_wait_seconds):
                 await self._finish(run, self._attempts.resume(run, way))
         except TargetBusy as busy:
             await turns.failed(self._bus, run, Reason.TARGET_BUSY, str(busy))
@@ -118,7 +127,7 @@ class _Worker:
         """Run one turn; the seconds until the next look (0: at once, None: when waked)."""
         way = await self._current()
         try:
-            async with self._slots, self._lock(way, 0):
+            async with self._slots.place(self._mailbox), self._lock(way, 0):
                 run = await turns.begin(self._bus, self._mailbox, way.kind)
                 if run is None:
                     return None

@@ -177,7 +177,7 @@ class HubProtocol(HttpToolsProtocol):
             return
         if self._unused_bytes > self._patience.head_bytes and self._is_reading_requests:
             self._refuse(431, "too_large", f"The head of a request has at most {self._patience.head_bytes} bytes.")
-        elif self._is_idle and self.timeout_keep_alive_task is None:
+        elif self._is_reading_requests and self._is_idle and self.timeout_keep_alive_task is None:
             self._be_patient()
 
     @property

@@ -56,4 +56,5 @@ def _out(run: Run) -> shapes.TurnOut:
         reason=None if run.reason is None else run.reason.value,
         route=run.route,
         usage=run.usage or None,
+        output=run.output,
     )

@@ -9,17 +9,20 @@ import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
-from errno import EACCES, ENOENT, ENOEXEC, ENOTDIR
+from errno import EACCES, EAGAIN, EMFILE, ENFILE, ENOENT, ENOEXEC, ENOMEM, ENOSPC, ENOTDIR
 from typing import Any, Literal
 
 import msgspec
 
 from angelia.model.failure import Reason
 from angelia.model.limits import Limits
-from angelia.turns.adapters.port import Answered, Failed, Found, Kind, Options, Outcome, Tools, Turn
+from angelia.turns.adapters.port import Answered, Failed, Found, Kind, Lost, Options, Outcome, Tools, Turn
 from angelia.turns.child import Ended
 
 ROUTE = "program"
+# What others send; a program that crashes gets another one, and has failed.
+_FROM_OTHERS = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM}
+_NO_ROOM = {EAGAIN, EMFILE, ENFILE, ENOMEM, ENOSPC}  # of the machine: it passes, and the message waits for that
 _LIMIT_BYTES = Limits().reply_bytes
 _MENDED_BY_HAND = {
     ENOENT: "is not there",
@@ -77,6 +80,8 @@ class Command:
         if ended.cut:
             text = f"Its program printed more than {_LIMIT_BYTES} bytes and was ended."
             return Failed(text, ROUTE, reason=Reason.TOO_LARGE)
+        if -ended.code in _FROM_OTHERS:
+            return Lost(f"Its program was ended by {_signal(-ended.code)}, and not by this hub.", ROUTE)
         if ended.code < 0:
             return Failed(f"Its program was ended by {_signal(-ended.code)}.", ROUTE, output=output)
         if ended.code > 0:
@@ -117,6 +122,9 @@ def field_of(text: str, path: str) -> str | None:
 def _not_started(error: OSError, folder: str) -> Failed:
     """Why it could not be started: what somebody has to mend, or what may have passed next time."""
     wrong = "runs in a folder that is not there" if not os.path.isdir(folder) else _MENDED_BY_HAND.get(error.errno or 0)
+    if wrong is None and error.errno in _NO_ROOM:
+        text = f"This machine has no room for its program now: {error.strerror}."
+        return Failed(text, ROUTE, reason=Reason.TARGET_BUSY, began=False)
     if wrong is None:
         text = f"Its program could not be started: {error.strerror or error}."
         return Failed(text, ROUTE, reason=Reason.RUNTIME_OFFLINE, began=False)

@@ -5,13 +5,14 @@ agent pays nothing for it. What does not fit is refused with a sentence that say
 """
 
 import importlib
-import math
 from typing import Any, cast
 
 import msgspec
 
 from angelia.model.errors import BadRequest
 from angelia.turns.adapters.port import Kind, Options, Tools
+
+MOST_SECONDS = 86_400  # a day: what takes longer is no answer to a message
 
 KINDS = {
     "command": "angelia.turns.adapters.command",
@@ -68,6 +69,6 @@ def _check(options: Options) -> str | None:
     seconds = options.timeout_seconds
     if options.conversation not in ("agent", "thread"):
         return f"conversation is '{options.conversation[:80]}'; it is 'agent' or 'thread'."
-    if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
-        return f"timeout_seconds is {seconds}; it is more than 0."
+    if seconds is not None and not 0 < seconds <= MOST_SECONDS:
+        return f"timeout_seconds is {seconds}; it is more than 0, and at most {MOST_SECONDS}."
     return None
