@@ -6,7 +6,6 @@ Names in the docstrings are those of Hermes' own tests and reports (#number) tha
 import asyncio
 import json
 import socket
-import subprocess
 import sys
 import time
 import uuid
@@ -19,6 +18,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from angelia.doors.gateway.methods import METHODS
+from angelia.doors.http.protocol import Patience
 from tests.acceptance.hub import MARGIN, Hub, eventually, hub
 from tests.rigs.gateway import Desktop, desktop
 
@@ -99,13 +99,15 @@ async def test_whatever_a_frame_holds_it_has_an_answer(at: Hub, frame: str, code
         answered = await peer.raw(frame)
         assert answered["id"] is None
         assert answered["error"]["code"] == code
+        assert answered["error"]["data"]["reason"] in ("unknown", "invalid_params")
         assert await peer.result("gateway.ping") == {"ok": True}
 
 
 async def test_what_clients_add_is_left_alone_and_a_call_without_an_id_is_answered(at: Hub) -> None:
     """The Desktop's route wrapper may add ``profile`` to any call."""
     async with desktop(at.port) as peer:
-        peer._out.put_nowait("  ")
+        for blank in ("", "  ", b"", b"\n"):
+            peer._out.put_nowait(blank)
         assert (await peer.raw('{"jsonrpc":"2.0","method":"gateway.ping","params":null}'))["result"] == {"ok": True}
         assert await peer.result("gateway.ping", profile="ops", more={"x": [1]}) == {"ok": True}
         listed = await peer.result("profiles.list", profile="ops", include_sessions=False)
@@ -145,10 +147,27 @@ async def test_whatever_the_parameters_are_a_call_is_answered_and_nothing_breaks
             waiting = [peer.send(method, **{**sound, name: value}) for name in PARAMS for value in JUNK]
             async with asyncio.timeout(30):
                 answers = await asyncio.gather(*waiting)
-            codes = {answer["error"]["code"] for answer in answers if "error" in answer}
-            assert -32000 not in codes, method
+            errors = [answer["error"] for answer in answers if "error" in answer]
+            assert -32000 not in {error["code"] for error in errors}, method
+            assert all(error["data"]["reason"] for error in errors), method
+            told = "\n".join(error["message"] for error in errors)
+            assert [word for word in ("None", "True", "{'x'", "[[]]") if word in told] == [], method
         assert fresh.state(id) in ("queued", "forwarded", "failed", "answered")
         assert await peer.result("gateway.ping") == {"ok": True}
+
+
+async def test_a_connection_that_is_silent_for_longer_than_a_head_may_take_lives_on(at: Hub) -> None:
+    """The patience with a request's head, 10 s, ran on in the WebSocket that the request had become."""
+    async with desktop(at.port) as quiet, desktop(at.port) as owner, desktop(at.port) as relay:
+        await chat(owner, agent := name())
+        sent = relay.send("bot_relay.deliver", profile=agent, message="take your time")
+        turn = await owner.event("session.turn")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(Patience().head_seconds + 1):
+                await quiet.socket.wait_closed()
+        await owner.result("session.done", id=turn["id"], lease=turn["lease"], text="done")
+        assert (await sent)["result"] == {"reply": "done"}
+        assert await quiet.result("gateway.ping") == {"ok": True}
 
 
 async def test_a_frame_that_is_too_large_ends_the_connection_and_no_other() -> None:
@@ -733,41 +752,3 @@ async def test_a_peer_that_does_not_read_is_cut_off() -> None:
             assert at.memory - before < 64 * 1024 * 1024
         async with desktop(at.port) as peer:
             assert await peer.result("gateway.ping") == {"ok": True}
-
-
-# ---------------------------------------------------------------------------------------------------- beside the socket
-
-
-def test_the_same_over_standard_input_and_output(at: Hub) -> None:
-    calls = [
-        {"jsonrpc": "2.0", "id": 1, "method": "gateway.ping"},
-        {"jsonrpc": "2.0", "id": "two", "method": "profiles.list"},
-        {"jsonrpc": "2.0", "id": 3, "method": "message_agent", "params": {"target": "nobody", "message": "hi"}},
-    ]
-    lines = "\n\n".join(json.dumps(call) for call in calls) + "\n{\n"
-    ran = subprocess.run(
-        [sys.executable, "-m", "angelia", "gateway", "--stdio"],
-        env=at.cli_environment(), input=lines, capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (0, "")
-    found = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert found[0]["params"]["type"] == "gateway.ready"
-    answers = {row["id"]: row for row in found if "id" in row}
-    assert answers[1]["result"] == {"ok": True}
-    assert answers["two"]["result"]["bot_mode_protocol"] is True
-    assert "teammates" in answers[3]["result"]
-    assert answers[None]["error"]["code"] == -32700
-
-
-def test_a_hub_that_goes_ends_the_bridge_with_its_own_code() -> None:
-    with hub() as at:
-        bridge = subprocess.Popen(
-            [sys.executable, "-m", "angelia", "gateway", "--stdio"],
-            env=at.cli_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert bridge.stdout is not None
-        assert "gateway.ready" in bridge.stdout.readline()
-        at.kill9()
-        assert bridge.wait(30) == 4  # with stdin open
-        _, said = bridge.communicate()
-        assert said.startswith("angelia: ")

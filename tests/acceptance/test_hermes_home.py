@@ -6,6 +6,7 @@ The names in docstrings are those of Hermes' own tests and of the faults that we
 import fcntl
 import json
 import os
+import re
 import stat
 import sys
 import time
@@ -18,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from angelia.doors.hermes_home.files import RelayFiles
+from angelia.doors.hermes_home.files import MOST_BYTES, READ_BYTES, RelayFiles
 from angelia.protocol.bot_relay_mail import RelayReply
-from tests.acceptance.hub import MARGIN, Hub, eventually, hub
+from tests.acceptance.hub import MARGIN, ROOT, Hub, eventually, hub
 from tests.turns.stand_ins import hermes_program
 
 AGENT = """
@@ -52,7 +53,7 @@ class Home:
             assert answer.status in (200, 201), answer.body
 
     def enqueue(
-        self, message: str, target: str = "scout", connection: str = "angelia", file: str = "", **more: Any
+        self, message: str, /, target: str = "scout", connection: str = "angelia", file: str = "", **more: Any
     ) -> str:
         """As ``message_agent`` does: a private file, renamed into its place. Out: the id."""
         outbox = self.relay / "outbox"
@@ -109,6 +110,17 @@ def test_a_stock_agents_message_is_answered_with_no_app_open(home: Home) -> None
     assert (message["from"], message["intent"], message["verified"]) == ("hermes", "request", True)
     for folder, mode in ((home.relay / "replies", 0o700), (home.relay / "replies" / f"{message_id}.json", 0o600)):
         assert stat.S_IMODE(folder.stat().st_mode) == mode
+
+
+def test_the_letter_of_the_page_has_the_answer_of_the_page(home: Home) -> None:
+    page = (ROOT / "docs/howto/hermes-home.md").read_text("utf-8")
+    letter, answer = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL))
+    home.join("scout")
+    now = int(time.time())
+    home.put(f"{letter['id']}.json", json.dumps({**letter, "created_at": now}).encode())
+    reply = home.reply(letter["id"])
+    assert now <= reply["at"] <= time.time()
+    assert {**reply, "at": answer["at"]} == answer
 
 
 def test_an_envelope_is_claimed_within_a_tenth_of_a_second(home: Home) -> None:
@@ -182,6 +194,105 @@ def test_broken_and_hostile_files_block_nothing(home: Home) -> None:
     os.symlink("/etc/passwd", home.relay / "outbox" / "link.json")
     assert home.reply(home.enqueue("still here"))["reply"] == "heard: still here"
     assert home.at.is_ready()
+    assert "Traceback" not in home.at.output()
+
+
+def test_the_first_letter_of_an_id_is_the_message_and_its_answer_the_only_one(home: Home) -> None:
+    """Whoever says a known id again gets no answer of its own, which would take the first one's place."""
+    home.join("scout")
+    first = home.enqueue("sleep 1 first")
+    claimed = home.relay / "claimed" / f"{first}.json"
+    eventually(claimed.exists)
+    kept = claimed.read_bytes()
+    bad: list[dict[str, Any]] = [{}, {"created_at": 1}, {"created_at": "soon"}, {"target_profile": "nobody"}]
+    for number, more in enumerate(bad):
+        home.enqueue(f"second {number}", file=f"again{number}", **{"id": first, **more})
+    home.enqueue("second", file=first, **{"id": first})
+    outbox = home.relay / "outbox"
+    eventually(lambda: not list(outbox.glob("*.json")))
+    assert claimed.read_bytes() == kept
+    assert not (home.relay / "replies" / f"{first}.json").exists()
+    home.at.restart()  # no other letter has taken the place of what was claimed
+    reply = home.reply(first, 30)
+    assert (reply["reply"], reply["error"]) == ("heard: sleep 1 first", "")
+    home.enqueue("after the answer", file="late", **{"id": first})
+    eventually(lambda: not list(outbox.glob("*.json")))
+    assert home.reply(first) == reply
+    (home.relay / "replies" / f"{first}.json").unlink()
+    claimed.unlink()
+    home.enqueue("when only the hub knows it", file="later", **{"id": first})
+    eventually(lambda: not list(outbox.glob("*.json")) and not list(claimed.parent.glob("*.json")))
+    assert not (home.relay / "replies" / f"{first}.json").exists()
+    assert home.at.output().count(f"another letter of {first}") >= 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"message": ""},
+        {"message": ["x"]},
+        {"created_at": "yesterday"},
+        {"created_at": [1]},
+        {"created_at": -5},
+        {"target_profile": "a/../b"},
+        {"more": "x" * MOST_BYTES},
+    ],
+    ids=lambda wrong: "-".join(wrong),
+)
+def test_who_writes_what_is_no_envelope_is_told_so(home: Home, wrong: dict[str, Any]) -> None:
+    message_id = home.enqueue("hello", **wrong)
+    reply = home.reply(message_id)
+    assert (reply["id"], reply["reply"], reply["reason"]) == (message_id, "", "unknown")
+    assert reply["error"].startswith("Not delivered: The envelope")
+    assert reply["error"].endswith(".")
+    assert (home.relay / "claimed" / f"{message_id}.json").exists()
+    assert not list((home.relay / "outbox").glob("*.json"))
+    assert home.at.get(f"/v1/messages/{message_id}").status == 404
+    assert home.at.output().count(message_id) == 1
+    elsewhere = home.enqueue("hello", connection="vps-1", **wrong)
+    home.reply(home.enqueue("", created_at="no time"))
+    assert (home.relay / "outbox" / f"{elsewhere}.json").exists()  # whoever serves that connection may think otherwise
+
+
+def test_what_nobody_can_be_told_of_is_left_and_logged_once(home: Home) -> None:
+    home.join("scout")
+    for number, content in enumerate((b"{", b"[]", b'{"id": "x", "target_connection": "angelia"}', b"\xff")):
+        home.put(f"bad{number}.json", content)
+    (home.relay / "outbox" / "bad4.json").mkdir()
+    for number in range(3):
+        home.reply(home.enqueue(f"look {number}"))
+    for number in range(5):
+        assert home.at.output().count(f"bad{number}.json") == 1
+        assert (home.relay / "outbox" / f"bad{number}.json").exists()
+    mended = home.enqueue("mended", file="bad0")
+    assert home.reply(mended)["reply"] == "heard: mended"
+
+
+def test_what_is_left_is_logged_once_and_again_when_it_has_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, outbox = RelayFiles(str(tmp_path), "angelia"), tmp_path / "bot_relay" / "outbox"
+    outbox.mkdir(parents=True)
+    bad = [outbox / f"bad{number}.json" for number in range(3)]
+    bad[0].write_text("{")
+    bad[1].mkdir()
+    bad[2].write_bytes(b"x" * (READ_BYTES + 1))
+    elsewhere = {"id": "a" * 32, "target_connection": "vps-1", "target_profile": "x", "message": "x"}
+    (outbox / "elsewhere.json").write_text(json.dumps(elsewhere))
+    for _ in range(3):
+        assert files.queued() == []
+    told = "\n".join(record.getMessage() for record in caplog.records)
+    assert [told.count(path.name) for path in bad] == [1, 1, 1]
+    assert "elsewhere" not in told
+    caplog.clear()
+    bad[0].write_text("{}")
+    assert files.queued() == []
+    (record,) = caplog.records
+    assert "bad0.json" in record.getMessage()
+    caplog.clear()
+    bad[0].write_text(json.dumps({**elsewhere, "target_connection": "Angelia"}))
+    assert [letter.id for letter in files.queued()] == ["a" * 32]
+    assert caplog.records == []
 
 
 def test_looking_again_and_again_at_what_is_no_file_costs_nothing(home: Home) -> None:
@@ -200,7 +311,7 @@ def test_the_first_answer_stands(home: Home) -> None:
     """9.1 write_reply_keeps_the_first_settled_reply_for_an_envelope."""
     home.join("scout")
     message_id = home.enqueue("sleep 1")
-    eventually(lambda: (home.relay / "claimed" / f"{message_id}.json").exists())
+    eventually(lambda: home.at.get(f"/v1/messages/{message_id}").status == 200)
     replies = home.relay / "replies"
     replies.mkdir(exist_ok=True)
     first = {"id": message_id, "at": 1, "reply": "from another relay", "error": "", "reason": ""}

@@ -1,7 +1,8 @@
 """``angelia gateway --stdio``: the hub's gateway, a line each on stdin and stdout.
 
 What must stay true: a line in is a frame to the hub, a frame from it a line out, and nothing else is ever written to
-stdout. The end of stdin ends it once every call that was made is answered; the end of the hub ends it with 4.
+stdout. The end of stdin ends it once every call that was made is answered; the end of the hub ends it with 4. So does a
+line that the hub would not take, after an error in its place; no more of it is kept than the hub takes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from websockets.sync.client import ClientConnection, connect, unix_connect
 
 from angelia.cli import exits, parse, session
 from angelia.client.errors import LostHub, NoHub
+from angelia.protocol import jsonrpc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,35 +69,58 @@ def _detail(error: InvalidStatus) -> str:
         return f"HTTP {error.response.status_code}"
 
 
+class LineTooLong(NoHub):
+    """A line of stdin is larger than a frame may be, which ends a gateway."""
+
+    def __init__(self, where: str, most: int) -> None:
+        super().__init__(where, "a line is too long")
+        self.args = (f"a line on stdin has more than {most} bytes, the most that the hub at {where} takes",)
+
+
 class _Bridge:
-    """Two directions, a thread for each; what was asked and is not answered yet is counted."""
+    """Two directions, a thread for each; what was asked and is not answered yet is counted.
+
+    What stdin brings waits for the first frame, ``gateway.ready``: it says how large a frame may be.
+    """
 
     def __init__(self, line: ClientConnection, where: str) -> None:
         self._line, self._where = line, where
         self._open = 0
-        self._asked_all = False
+        self._asked_all = self._is_too_long = False
+        self._most = sys.maxsize
         self._lock = threading.Lock()
 
     def run(self) -> int:
         """Until stdin has ended and all is answered, or the hub has gone."""
-        threading.Thread(target=self._read_in, daemon=True).start()
         try:
+            ready = self._line.recv()
+            self._most = json.loads(ready)["params"]["payload"]["frame_bytes"]
+            _put(ready)
+            threading.Thread(target=self._read_in, daemon=True).start()
             for frame in self._line:
-                sys.stdout.write(frame + "\n" if isinstance(frame, str) else frame.decode() + "\n")
-                sys.stdout.flush()
+                _put(frame)
                 self._count(-1 if _is_answer(frame) else 0)
         except ConnectionClosed:
             pass
+        if self._is_too_long:
+            text = f"A line has at most {self._most} bytes; this one has more."
+            _put(jsonrpc.error(None, jsonrpc.INVALID_REQUEST, text, {"reason": jsonrpc.BAD_PARAMS}))
+            raise LineTooLong(self._where, self._most)
         if self._asked_all and self._open <= 0:
             return exits.DONE
         raise LostHub(self._where, "the hub has closed the gateway")
 
     def _read_in(self) -> None:
         try:
-            for line in _lines():
+            for line in _lines(self._most):
+                text = line.removesuffix(b"\r").decode("utf-8", "replace")
+                if len(text.encode()) > self._most:
+                    self._is_too_long = True
+                    self._line.close()
+                    return
                 if line.strip():
                     self._count(1)
-                    self._line.send(line.rstrip(b"\r\n").decode("utf-8", "replace"))
+                    self._line.send(text)
         except ConnectionClosed:
             return
         self._asked_all = True
@@ -109,13 +134,26 @@ class _Bridge:
             self._line.close()
 
 
-def _lines() -> Iterator[bytes]:
-    """The lines of stdin, past Python's own buffer: a thread that waits in there would not let the process end."""
-    rest = b""
+def _put(frame: str | bytes) -> None:
+    """A line to stdout."""
+    sys.stdout.write((frame if isinstance(frame, str) else frame.decode()) + "\n")
+    sys.stdout.flush()
+
+
+def _lines(most: int) -> Iterator[bytes]:
+    """The lines of stdin, past Python's own buffer: a thread that waits in there would not let the process end. One of
+    more than ``most`` bytes comes as soon as it has them, unfinished."""
+    rest = bytearray()
     while piece := os.read(0, READ_BYTES):
-        *whole, rest = (rest + piece).split(b"\n")
-        yield from whole
-    yield rest
+        end, *more = piece.split(b"\n")
+        rest += end
+        for begun in more:
+            yield bytes(rest)
+            rest = bytearray(begun)
+        if len(rest) > most + 1:  # an end of \r\n is none of the frame
+            yield bytes(rest)
+            return
+    yield bytes(rest)
 
 
 def _is_answer(frame: str | bytes) -> bool:

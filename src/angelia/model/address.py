@@ -60,7 +60,7 @@ def check_handle(name: object, what: str = "agent") -> str:
     if not isinstance(name, str) or not name:
         raise BadName(f"The {what} is missing: it is {_RULE}.")
     if _NAME.fullmatch(name) is None:
-        raise BadName(f"'{name[:80]}' is not a name for an {what}: it is {_RULE}.")
+        raise BadName(f"'{name[:80]}' is no name of an agent or a connection: it is {_RULE}.")
     return name
 
 

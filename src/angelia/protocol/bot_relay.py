@@ -1,4 +1,4 @@
-"""The fixed points of Hermes' relay: where its files are, what waits for what, how much fits, what a sender is told.
+"""The fixed points of Hermes' relay: where its files are, what waits for what, how much fits.
 
 What must stay true: writer and drainer find the same folder, for every kind of home. A limit that waits on another is
 computed from it, so all of them follow when one is changed, and whoever waits outlives what it waits for. A body of
@@ -79,56 +79,9 @@ def handle_of(profile: str) -> str:
     return DEFAULT_HANDLE if profile == DEFAULT_PROFILE else profile
 
 
-def read_lock_wait(setting: object) -> float:
-    """``bot_mode.turn_wait_seconds`` as it stands in a configuration: negative is 0, what is no number the default."""
-    seconds = _number(setting)
-    return LOCK_WAIT_SECONDS if seconds is None else max(0.0, seconds)
-
-
-def read_ttl(setting: object) -> float | None:
-    """``bot_mode.envelope_ttl_seconds``: 0 or less is no limit (None), what is no number the default."""
-    seconds = _number(setting)
-    if seconds is None:
-        return ENVELOPE_TTL_SECONDS
-    return seconds if seconds > 0 else None
-
-
 def fits(text: str) -> bool:
     """Whether ``deliver`` takes this text: by its length with the header, or by its body's, however long the names."""
     if len(text) <= TEXT_CHARS:
         return True
     read = read_attribution(text)
     return read is not None and len(read.body) <= BODY_CHARS
-
-
-def waiter_label(handle: str, connection: str) -> str:
-    """How the waiter calls whom it waits for. Both are data: nothing of them is ever a command."""
-    return f"@{handle} on {connection}"
-
-
-def waiter_output(label: str, reply: str, error: str, reason: str) -> tuple[str, int]:
-    """What a waiter prints when the answer is there, and its exit code."""
-    if error:
-        tag = f" [reason: {reason}]" if reason else ""
-        return f"Delivery to {label} failed{tag}: {error}\n", 1
-    return f"Reply from {label}:\n{reply or '(empty reply)'}\n", 0
-
-
-def waiter_gave_up(label: str, budget_seconds: float) -> tuple[str, int]:
-    """What a waiter prints when its time is over."""
-    return (
-        f"No reply from {label} within {budget_seconds:g}s. It may still arrive: do not send the message again without "
-        "looking first.\n",
-        1,
-    )
-
-
-def _number(setting: object) -> float | None:
-    """A finite number, also one that was written as a text; None else."""
-    if isinstance(setting, bool) or not isinstance(setting, int | float | str):
-        return None
-    try:
-        seconds = float(setting)
-    except (ValueError, OverflowError):
-        return None
-    return seconds if abs(seconds) < float("inf") else None

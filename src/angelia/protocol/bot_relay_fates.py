@@ -1,10 +1,9 @@
 """What becomes of a queued or claimed envelope of Hermes' relay when somebody looks at it.
 
 What must stay true: each is handed out once, and at most once more when its claim stayed unanswered; after that it has
-a typed end. The older of two goes first, whatever they are called. Times are epoch seconds; ``None`` is no limit.
+a typed end. Times are epoch seconds; ``None`` is no limit.
 """
 
-from collections.abc import Iterable
 from enum import Enum
 
 from angelia.protocol.bot_relay import Times
@@ -18,11 +17,6 @@ class Fate(Enum):
     WAIT = "wait"
     EXPIRED = "queued_expired"
     TIMED_OUT = "delivery_timeout"
-
-
-def oldest_first(files: Iterable[tuple[float, str]]) -> list[str]:
-    """Names in the order in which they are handed out. In: each file's time and name."""
-    return [name for _, name in sorted(files)]
 
 
 def of_queued(envelope: RelayEnvelope, modified: float, now: float, ttl: float | None) -> Fate:

@@ -1,9 +1,9 @@
 """Envelopes and replies of Hermes' relay: what one file of ``outbox``, ``claimed`` or ``replies`` says.
 
 What must stay true: every file is judged by itself, and whatever stands in it there is an envelope or a ``BadEnvelope``
-(with the id, where that much is right, so that its sender can be answered). An id is 32 lowercase hex digits and
-nothing before or after them: it becomes a file's name. What a file holds beside what is known here is kept when it is
-written again.
+(with the id and the connection, where so much is right, so that its sender can be answered). An id is 32 lowercase hex
+digits and nothing before or after them: it becomes a file's name. What a file holds beside what is known here is kept
+when it is written again.
 
 Which reply counts (the first), and moving files about, is the door's.
 """
@@ -24,12 +24,13 @@ _LATEST_SECONDS = 253_402_300_800  # the end of the year 9999: what is later is 
 
 
 class BadEnvelope(ValueError):
-    """A file that is no envelope. ``id``: under which its sender can be told so; None where not even that is right."""
+    """A file that is no envelope. ``id``: under which its sender can be told so; ``connection``: by whom. Each is None
+    where not even that is right."""
 
-    def __init__(self, why: str, id: str | None = None) -> None:
+    def __init__(self, why: str, id: str | None = None, connection: str | None = None) -> None:
         """Takes what is wrong, in a sentence."""
         super().__init__(why)
-        self.id = id
+        self.why, self.id, self.connection = why, id, connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,9 @@ class RelayReply:
         return write({"id": self.id, "at": self.at, "reply": self.reply, "error": self.error, "reason": self.reason})
 
 
-def read_envelope(data: bytes) -> RelayEnvelope:
-    """One file of ``outbox`` or ``claimed``, of any generation. Raises ``BadEnvelope`` and nothing else."""
+def read_envelope(data: bytes, most_bytes: int | None = None) -> RelayEnvelope:
+    """One file of ``outbox`` or ``claimed``, of any generation, of ``most_bytes`` (None: any number). Raises
+    ``BadEnvelope`` and nothing else."""
     try:
         content = read(data)
     except Malformed as error:
@@ -86,21 +88,30 @@ def read_envelope(data: bytes) -> RelayEnvelope:
     id = content.get("id")
     if not isinstance(id, str) or _ID.fullmatch(id) is None:
         raise BadEnvelope("The envelope's id is not 32 lowercase hex digits.")
+    try:
+        if most_bytes is not None and len(data) > most_bytes:
+            raise BadEnvelope(f"The envelope has more than {most_bytes} bytes.")
+        return _envelope(content, id)
+    except BadEnvelope as bad:
+        raise BadEnvelope(bad.why, id, _name(content, "target_connection") or None) from None
+
+
+def _envelope(content: dict[str, Any], id: str) -> RelayEnvelope:
     connection, profile, message = (content.get(key) for key in ("target_connection", "target_profile", "message"))
     if not is_name(connection) or not is_name(profile):
-        raise BadEnvelope("The envelope names no target: a connection and a profile.", id)
+        raise BadEnvelope("The envelope names no target: a connection and a profile.")
     if not isinstance(message, str) or not message.strip():
-        raise BadEnvelope("The envelope has no message.", id)
+        raise BadEnvelope("The envelope has no message.")
     return RelayEnvelope(
         id=id,
-        created_at=_time(content, "created_at", id),
+        created_at=_time(content, "created_at"),
         from_profile=_name(content, "from_profile"),
         from_handle=_name(content, "from_handle"),
         target_connection=str(connection),
         target_profile=str(profile),
         target_handle=_name(content, "target_handle") or str(profile),
         message=message,
-        reoffered_at=_time(content, "reoffered_at", id),
+        reoffered_at=_time(content, "reoffered_at"),
         content=content,
     )
 
@@ -181,12 +192,12 @@ def _name(content: dict[str, Any], key: str) -> str:
     return given if isinstance(given, str) and is_name(given) else ""
 
 
-def _time(content: dict[str, Any], key: str, id: str) -> float | None:
+def _time(content: dict[str, Any], key: str) -> float | None:
     given = content.get(key)
     if not given:
         return None
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < _LATEST_SECONDS:
-        raise BadEnvelope(f"The envelope's {key} is no time.", id)
+        raise BadEnvelope(f"The envelope's {key} is no time: it is a number of seconds since 1970.")
     return given
 
 

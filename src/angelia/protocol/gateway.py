@@ -1,7 +1,7 @@
 """The gateway's vocabulary: codes, parameters as they come, and the shapes of what it tells.
 
-What must stay true: a code means what Hermes' gateways mean by it; every refusal of Hermes' vocabulary says a reason of
-its closed set. What a peer sends is coerced as Hermes does it or refused with the name of what is wrong; it is data.
+What must stay true: a code means what Hermes' gateways mean by it; every refusal says a reason of its closed set. What
+a peer sends is coerced as Hermes does it or refused with the name of what is wrong, in JSON's words; it is data.
 Our own methods answer an error with its HTTP status as the code, and its code as ``data.code``.
 """
 
@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from angelia.model.agent import Agent
-from angelia.model.errors import AngeliaError
+from angelia.model.envelope import check_id
+from angelia.model.errors import AngeliaError, BadRequest
 from angelia.model.failure import Reason, on_hermes_wire
 from angelia.protocol import jsonrpc
 from angelia.protocol.bot_relay import DEFAULT_HANDLE, DEFAULT_PROFILE
@@ -49,8 +50,11 @@ _REASON_OF = {
     "ask_cycle": Reason.LOOP,
     "hop_limit": Reason.LOOP,
     "outcome_unknown": Reason.OUTCOME_UNKNOWN,
+    "runtime_offline": Reason.RUNTIME_OFFLINE,
     "stopping": Reason.RUNTIME_OFFLINE,
 }
+
+_KINDS: dict[type, str] = {str: "a string", dict: "an object", list: "an array"}
 
 
 class Refusal(Exception):
@@ -62,8 +66,8 @@ class Refusal(Exception):
         self.code, self.message, self.data = code, message, dict(data or {})
 
 
-def invalid(code: int, message: str, reason: str = "invalid_params") -> Refusal:
-    """Parameters of Hermes' vocabulary that cannot be used."""
+def invalid(code: int, message: str, reason: str = jsonrpc.BAD_PARAMS) -> Refusal:
+    """Parameters that cannot be used."""
     return Refusal(code, message, {"reason": reason})
 
 
@@ -77,9 +81,8 @@ def no_delivery(reason: Reason, text: str, deadline_seconds: float) -> Refusal:
 
 def refusal_of(error: AngeliaError, code: int | None) -> Refusal:
     """An error of the hub as the answer of a method that fails with ``code`` (None: one of our own)."""
-    data: dict[str, object] = {"code": error.code, **error.extra}
-    if code is not None:
-        data["reason"] = on_hermes_wire(_REASON_OF.get(error.code, Reason.UNKNOWN))
+    reason = on_hermes_wire(_REASON_OF.get(error.code, Reason.UNKNOWN))
+    data: dict[str, object] = {"code": error.code, **error.extra, "reason": reason}
     return Refusal(error.status if code is None else code, error.detail, data)
 
 
@@ -92,8 +95,25 @@ def whole(params: Mapping[str, Any], name: str) -> str | None:
     """A text as it came; None where it is missing or null. ``Refusal`` for anything else."""
     given = params.get(name)
     if given is not None and not isinstance(given, str):
-        raise Refusal(jsonrpc.INVALID_PARAMS, f"{name} is a text.")
+        raise invalid(jsonrpc.INVALID_PARAMS, f"{name} is a string; here it is {kind(given)}.")
     return given
+
+
+def message_id(params: Mapping[str, Any], name: str = "id") -> str:
+    """A parameter that is a message's id. ``BadRequest`` for anything else."""
+    given = params.get(name)
+    if given is None:
+        raise BadRequest(f"{name} is missing: it is a string of 32 lowercase hex digits.")
+    if not isinstance(given, str):
+        raise BadRequest(f"{name} is {kind(given)}; it has to be a string of 32 lowercase hex digits.")
+    return check_id(given, name)
+
+
+def kind(given: object) -> str:
+    """What a value is, as JSON calls it."""
+    if isinstance(given, bool) or given is None:
+        return "null" if given is None else str(given).lower()
+    return _KINDS.get(type(given), "a number")
 
 
 def profiles(agents: Iterable[Agent]) -> dict[str, object]:

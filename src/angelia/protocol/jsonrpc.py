@@ -5,11 +5,13 @@ What must stay true:
 - Whatever a frame holds, it is a request or it has an answer that says what is wrong with it; reading raises nothing.
 - An answer carries the id of its request as it was, and null where there was none or it could not be read: a peer that
   waits for an id never waits in vain because something else in its frame was wrong.
+- Every error says a reason in its data: ``unknown`` where nobody knows a better word.
 - There are no batches. Params that are absent or null are none; members that nobody knows are left alone.
 
 Which methods there are, and what they do, does not belong here. Codes and rules: Hermes' gateway.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +23,8 @@ UNKNOWN_METHOD = -32601
 INVALID_PARAMS = -32602
 CRASHED = -32603
 HANDLER_CRASHED = -32000
+
+UNKNOWN, BAD_PARAMS = "unknown", "invalid_params"  # reasons, in Hermes' words
 
 Id = str | int | float | None
 
@@ -52,7 +56,7 @@ def read_frame(frame: bytes, *, max_bytes: int, depth: int) -> Request | bytes |
     if not isinstance(method, str) or not method:
         return error(id, INVALID_REQUEST, "The method is missing: it is a string that is not empty.")
     if params is not None and not isinstance(params, dict):
-        return error(id, INVALID_PARAMS, "Params are an object.")
+        return error(id, INVALID_PARAMS, "Params are an object.", {"reason": BAD_PARAMS})
     return Request(id, method, params or {})
 
 
@@ -61,11 +65,10 @@ def result(id: Id, value: object) -> bytes:
     return write({"jsonrpc": "2.0", "id": id, "result": value})
 
 
-def error(id: Id, code: int, message: str, data: object = None) -> bytes:
-    """The answer to a call that did not. ``data``: what a program can act on (``reason`` …); left out when None."""
-    told: dict[str, object] = {"code": code, "message": message}
-    if data is not None:
-        told["data"] = data
+def error(id: Id, code: int, message: str, data: Mapping[str, object] | None = None) -> bytes:
+    """The answer to a call that did not. ``data``: what a program can act on; its ``reason`` is ``unknown`` where it
+    says none."""
+    told = {"code": code, "message": message, "data": {"reason": UNKNOWN, **(data or {})}}
     return write({"jsonrpc": "2.0", "id": id, "error": told})
 
 

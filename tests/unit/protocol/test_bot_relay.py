@@ -1,4 +1,4 @@
-"""The fixed points of Hermes' relay: folder, times, sizes, and what a waiting sender is told."""
+"""The fixed points of Hermes' relay: folder, times and sizes."""
 
 import pytest
 from hypothesis import given
@@ -11,12 +11,7 @@ from angelia.protocol.bot_relay import (
     fits,
     handle_of,
     profile_of,
-    read_lock_wait,
-    read_ttl,
     relay_root,
-    waiter_gave_up,
-    waiter_label,
-    waiter_output,
 )
 from angelia.protocol.prompt import HEADER, HEADER_CHARS, attribution
 
@@ -78,25 +73,6 @@ def test_whoever_waits_outlives_what_it_waits_for(turn: float, attempts: int, lo
     assert times.work_seconds >= lock_wait + attempts * turn
 
 
-@pytest.mark.parametrize(
-    ("setting", "seconds"),
-    [(45, 45), (1.5, 1.5), ("30", 30), (0, 0), (-5, 0), (None, 120), ("soon", 120), ([], 120), ({}, 120), (True, 120),
-     ("nan", 120), ("inf", 120), (10**400, 120)],
-)  # fmt: skip
-def test_the_lock_wait_of_a_configuration(setting: object, seconds: float) -> None:
-    """9.3 turn_wait_seconds falls back / reads config."""
-    assert read_lock_wait(setting) == seconds
-
-
-@pytest.mark.parametrize(
-    ("setting", "seconds"),
-    [(60, 60), ("60", 60), (0, None), (-1, None), ("0", None), (None, 900), ("soon", 900), ([5], 900), (False, 900)],
-)
-def test_the_time_to_live_of_a_configuration(setting: object, seconds: float | None) -> None:
-    """9.1 drain_ttl_zero_disables_expiry, invalid_ttl_config_falls_back."""
-    assert read_ttl(setting) == seconds
-
-
 # ---- the sizes
 
 
@@ -114,37 +90,3 @@ def test_a_longer_body_does_not_go_through() -> None:
     assert not fits("x" * (TEXT_CHARS + 1))
     assert not fits(f"{HEADER}{'n' * 900} (@ops): " + "x" * (BODY_CHARS + 1))
     assert not fits(HEADER + "x" * TEXT_CHARS + " (@ops): hi")
-
-
-# ---- what a waiting sender is told
-
-
-@pytest.mark.parametrize(
-    ("reply", "error", "reason", "text", "code"),
-    [
-        ("green", "", "", "Reply from @ops on vps-1:\ngreen\n", 0),
-        ("", "", "", "Reply from @ops on vps-1:\n(empty reply)\n", 0),
-        ("two\nlines", "", "", "Reply from @ops on vps-1:\ntwo\nlines\n", 0),
-        ("", "it broke", "", "Delivery to @ops on vps-1 failed: it broke\n", 1),
-        ("", "busy: …", "target_busy", "Delivery to @ops on vps-1 failed [reason: target_busy]: busy: …\n", 1),
-    ],
-)  # fmt: skip
-def test_the_waiter_prints_what_wakes_the_sender(reply: str, error: str, reason: str, text: str, code: int) -> None:
-    """9.1 waiter_prints_the_completion_notification_the_sender_wakes_on."""
-    assert waiter_output(waiter_label("ops", "vps-1"), reply, error, reason) == (text, code)
-
-
-def test_a_waiter_whose_time_is_over_warns_of_sending_again() -> None:
-    """9.1 the fifth case: label, budget, and that it may still arrive."""
-    text, code = waiter_gave_up(waiter_label("ops", "vps-1"), 3120.0)
-    assert code == 1
-    assert "@ops on vps-1" in text
-    assert "3120s" in text
-    assert "may still arrive" in text
-
-
-def test_a_hostile_label_is_printed_as_it_is() -> None:
-    """9.1 hostile_roster_fields_ride_as_argv_data: nothing of it is a format or a command."""
-    hostile = waiter_label("{0} %s '; touch x #", '"), exec("')
-    assert waiter_output(hostile, "hi", "", "")[0] == f"Reply from {hostile}:\nhi\n"
-    assert hostile in waiter_gave_up(hostile, 1)[0]

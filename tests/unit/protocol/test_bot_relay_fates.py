@@ -3,7 +3,7 @@
 import pytest
 
 from angelia.protocol.bot_relay import Times
-from angelia.protocol.bot_relay_fates import Fate, end_text, of_claimed, of_queued, oldest_first
+from angelia.protocol.bot_relay_fates import Fate, end_text, of_claimed, of_queued
 from angelia.protocol.bot_relay_mail import RelayEnvelope, new_envelope
 
 NOW, TIMES = 1_790_000_000, Times()
@@ -12,13 +12,6 @@ NOW, TIMES = 1_790_000_000, Times()
 def envelope(age: int, reoffered: int | None = None) -> RelayEnvelope:
     made = new_envelope("f" * 32, NOW - age, ("default", "hermes"), ("vps-1", "ops", "Ops"), "hi")
     return made if reoffered is None else made.reoffered(NOW - reoffered)
-
-
-def test_the_oldest_goes_first_whatever_it_is_called() -> None:
-    """9.1 the_outbox_is_claimed_oldest_first, 10.24: by time, though the names sort the other way."""
-    assert oldest_first([(3.0, "a.json"), (1.0, "z.json"), (2.0, "m.json"), (2.0, "b.json")]) == [
-        "z.json", "b.json", "m.json", "a.json",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

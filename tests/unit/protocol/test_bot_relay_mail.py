@@ -100,7 +100,7 @@ def test_an_id_that_is_none_is_never_an_id(id: object) -> None:
 )
 def test_a_time_that_is_none_costs_this_envelope_alone_and_its_sender_can_be_told(created_at: object) -> None:
     """11.4: a list or a huge number made every drain fail for six hours."""
-    assert bad(file(created_at=created_at)).id == ID
+    assert (bad(file(created_at=created_at)).id, bad(file(created_at=created_at)).connection) == (ID, "vps-1")
     assert bad(file(reoffered_at=created_at)).id == ID
 
 
@@ -119,12 +119,22 @@ def test_without_a_time_the_files_own_counts(created_at: object) -> None:
 @pytest.mark.parametrize("key", ["target_connection", "target_profile"])
 @pytest.mark.parametrize("given", ["", "a b", "../x", "x" * 65, "a\n", None, 5, ["ops"], ...])
 def test_without_a_target_it_is_bad_and_its_sender_can_be_told(key: str, given: object) -> None:
-    assert bad(file(**{key: given})).id == ID
+    found = bad(file(**{key: given}))
+    assert (found.id, found.connection) == (ID, None if key == "target_connection" else "vps-1")
 
 
 @pytest.mark.parametrize("message", ["", "  \n", None, 5, ["x"], ...])
 def test_without_a_message_it_is_bad(message: object) -> None:
-    assert bad(file(message=message)).id == ID
+    found = bad(file(message=message))
+    assert (found.id, found.connection, found.why) == (ID, "vps-1", "The envelope has no message.")
+
+
+def test_what_is_too_large_is_bad_and_its_sender_can_be_told() -> None:
+    data = file()
+    assert read_envelope(data, len(data)).id == ID
+    with pytest.raises(BadEnvelope) as caught:
+        read_envelope(data, len(data) - 1)
+    assert (caught.value.id, caught.value.connection) == (ID, "vps-1")
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 65, "my.profile", None, 5, ["ops"], ...])

@@ -1,11 +1,23 @@
 """Codes and shapes of the gateway: what Hermes' gateways mean by them."""
 
+from typing import Any
+
 import pytest
 
 from angelia.model.agent import Agent
-from angelia.model.errors import AngeliaError, AskCycle, DiskFull, LeaseLost, MailboxFull, OutcomeUnknown, Stopping
+from angelia.model.errors import (
+    AngeliaError,
+    AskCycle,
+    BadRequest,
+    DiskFull,
+    LeaseLost,
+    MailboxFull,
+    OutcomeUnknown,
+    RuntimeOffline,
+    Stopping,
+)
 from angelia.model.failure import Reason
-from angelia.protocol.gateway import Refusal, invalid, no_delivery, profiles, refusal_of, whole, word
+from angelia.protocol.gateway import Refusal, invalid, message_id, no_delivery, profiles, refusal_of, whole, word
 
 # Hermes' thirteen and the two refusals of a delivery: what stands on its wire.
 HERMES = {*list(Reason)[:13], Reason.TARGET_BUSY, Reason.TARGET_SESSION_LIVE}
@@ -44,17 +56,24 @@ def test_the_codes_are_hermes_own(reason: Reason, code: int, text: str) -> None:
         (AskCycle("x"), "agent_blocked"),
         (OutcomeUnknown("x"), "delivery_timeout"),
         (Stopping("x"), "runtime_offline"),
+        (RuntimeOffline("x"), "runtime_offline"),
         (DiskFull("x"), "unknown"),
     ],
 )
 def test_what_the_hub_refuses_says_a_reason_too(error: AngeliaError, reason: str) -> None:
-    found = refusal_of(error, 5094)
-    assert (found.code, found.data["reason"], found.data["code"]) == (5094, reason, error.code)
+    for code in (5094, None):  # None: of a method of our own
+        found = refusal_of(error, code)
+        assert (found.code, found.data["reason"]) == (code or error.status, reason)
+        assert found.data["code"] == error.code
 
 
 def test_our_own_methods_fail_with_the_status_and_what_helps() -> None:
     found = refusal_of(LeaseLost("over", holder="claim"), None)
-    assert (found.code, found.message, found.data) == (409, "over", {"code": "lease_lost", "holder": "claim"})
+    assert (found.code, found.message, found.data) == (
+        409,
+        "over",
+        {"code": "lease_lost", "holder": "claim", "reason": "unknown"},
+    )
     assert invalid(4090, "x").data == {"reason": "invalid_params"}
 
 
@@ -65,7 +84,28 @@ def test_parameters_are_coerced_as_hermes_does_or_refused_by_name() -> None:
     with pytest.raises(Refusal) as refused:
         whole(params, "b")
     assert refused.value.code == -32602
-    assert "b" in refused.value.message
+    assert refused.value.message == "b is a string; here it is a number."
+    assert refused.value.data == {"reason": "invalid_params"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "id is missing: it is a string"),
+        ({"name": "up"}, "id is an object; it has to be a string"),
+        ([None], "id is an array;"),
+        (True, "id is true;"),
+        (False, "id is false;"),
+        (1.5, "id is a number;"),
+    ],
+)
+def test_what_is_no_id_is_named_in_jsons_words(given: Any, said: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        message_id({"id": given})
+    assert refused.value.detail.startswith(said)
+    assert message_id({"id": "a" * 32}) == "a" * 32
+    with pytest.raises(BadRequest):
+        message_id({"id": "A" * 32})
 
 
 def test_the_default_profile_comes_first_and_is_the_agent_hermes() -> None:

@@ -28,6 +28,7 @@ def refusal(frame: bytes | dict[str, Any] | list[Any]) -> tuple[object, int]:
     told = json.loads(answer)
     assert told["jsonrpc"] == "2.0"
     assert told["error"]["message"].endswith(".")
+    assert told["error"]["data"]["reason"] in ("unknown", "invalid_params")
     return told["id"], told["error"]["code"]
 
 
@@ -114,7 +115,7 @@ def test_any_frame_is_a_request_or_has_an_answer(frame: bytes) -> None:
 @given(IDS, VALUES)
 def test_what_is_written_is_one_line_of_json(id: Any, value: object) -> None:
     """The same bytes are a frame and, on standard output, a line."""
-    for written in (result(id, value), error(id, 1, "x", value), event("t", value)):
+    for written in (result(id, value), error(id, 1, "x", {"x": value}), event("t", value)):
         assert b"\n" not in written
         json.loads(written)
 
@@ -128,7 +129,9 @@ def test_the_shapes_are_those_of_hermes() -> None:
             '{"jsonrpc":"2.0","id":3,"error":{"code":5096,"message":"target_busy: …","data":{"reason":"target_busy"}}}'
         ).encode()
     )
-    assert error(3, 4090, "x.") == b'{"jsonrpc":"2.0","id":3,"error":{"code":4090,"message":"x."}}'
+    assert error(3, 4090, "x.") == (
+        b'{"jsonrpc":"2.0","id":3,"error":{"code":4090,"message":"x.","data":{"reason":"unknown"}}}'
+    )
     assert event("bot_relay.outbox.pending", {}) == (
         b'{"jsonrpc":"2.0","method":"event","params":{"type":"bot_relay.outbox.pending","payload":{}}}'
     )

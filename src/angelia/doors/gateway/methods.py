@@ -25,7 +25,7 @@ from angelia.doors.gateway.peer import Peer
 from angelia.doors.gateway.sessions import Session, open_session
 from angelia.model.address import check_handle
 from angelia.model.delivery import State
-from angelia.model.envelope import Intent, check_id
+from angelia.model.envelope import Intent
 from angelia.model.errors import BadRequest, UnknownAgent
 from angelia.model.failure import Reason, classify_output, read_reason
 from angelia.protocol import gateway as shapes
@@ -155,7 +155,7 @@ async def prompt_submit(peer: Peer, params: Params) -> Told:
     session = _session(peer, params)
     text = shapes.whole(params, "text")
     if not text:
-        raise Refusal(INVALID_PARAMS, "text is missing: say what is to be submitted.")
+        raise invalid(INVALID_PARAMS, "text is missing: say what is to be submitted.")
     sender, proved, text = _sender(peer, params, text)
     draft = Draft(sender=sender, verified=proved, to=session.agent, text=text, intent=Intent.INFORM)
     accepted = await publish(peer.bus, draft)
@@ -183,7 +183,7 @@ async def session_open(peer: Peer, params: Params) -> Told:
 async def session_done(peer: Peer, params: Params) -> Told:
     """Answer a turn, or say why there is no answer."""
     may(peer.caller, "settle")
-    id, lease = check_id(params.get("id")), word(params, "lease")
+    id, lease = shapes.message_id(params), word(params, "lease")
     text, error = shapes.whole(params, "text"), shapes.whole(params, "error")
     if (text is None) == (error is None):
         raise BadRequest("A turn ends with a text or with an error. Nothing was changed.")
@@ -206,7 +206,7 @@ async def message_agent(peer: Peer, params: Params) -> Told:
     """Hermes' tool: send a request to somebody here or elsewhere; the answer is of Hermes' shape."""
     may(peer.caller, "send")
     name, proved = peer.bus.identify(peer.caller, word(params, "from") or None)
-    id = check_id(params["id"]) if params.get("id") is not None else None
+    id = shapes.message_id(params) if params.get("id") is not None else None
     return Told(await send_as_tool(peer.bus, name, params.get("target"), params.get("message"), verified=proved, id=id))
 
 

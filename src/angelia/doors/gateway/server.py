@@ -47,9 +47,8 @@ class Gateway:
         try:
             async with asyncio.TaskGroup() as tasks:
                 peer = Peer(self._bus, caller, line, send, tasks)
-                await peer.tell(
-                    jsonrpc.event("gateway.ready", {"product": "angelia", "version": self._version, "skin": {}})
-                )
+                ready = {"product": "angelia", "version": self._version, "skin": {}}
+                await peer.tell(jsonrpc.event("gateway.ready", {**ready, "frame_bytes": self._bus.limits.frame_bytes}))
                 await _Calls(peer).read(receive)
         except* _Gone:
             pass
@@ -142,4 +141,4 @@ class _Calls:
 
 
 def _error(request: jsonrpc.Request, refusal: Refusal) -> bytes:
-    return jsonrpc.error(request.id, refusal.code, refusal.message, refusal.data or None)
+    return jsonrpc.error(request.id, refusal.code, refusal.message, refusal.data)

@@ -77,8 +77,8 @@ class HermesHome:
             self._start(tasks, taken)
 
     def _start(self, tasks: asyncio.TaskGroup, letter: Letter) -> None:
-        if letter.path.name not in self._under_way:
-            self._under_way.add(letter.path.name)
+        if letter.id not in self._under_way:
+            self._under_way.add(letter.id)
             tasks.create_task(self._carry(letter))
 
     async def _carry(self, letter: Letter) -> None:
@@ -91,7 +91,7 @@ class HermesHome:
         except Exception:
             log.exception("an envelope of Hermes could not be carried")
         finally:
-            self._under_way.discard(letter.path.name)
+            self._under_way.discard(letter.id)
 
     async def _keep_roster(self) -> None:
         """Our rows stand in it, again whenever somebody rewrote it; and it is fresh."""

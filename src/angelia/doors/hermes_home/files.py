@@ -2,37 +2,44 @@
 
 What must stay true:
 
-- Only envelopes for our own connection are touched; all others are left to whoever serves them. What cannot be read is
-  passed over, file by file.
-- A claim is one rename: of several relays one gets it. What was claimed and has no answer yet can be found again.
+- Only letters for our own connection are touched; all others are left to whoever serves them. What nobody can answer
+  (it has no id, or is no file) is passed over, logged once, and not read again before it changes.
+- A claim is one rename, to the letter's id: of several relays one gets it, and of several letters of one id the first.
+  What was claimed and has no answer yet can be found again.
 - The first answer to an envelope stands, whoever else writes one. Every file appears whole, under its name, 0600.
 - The roster is rewritten as a whole, with everybody else's rows as they stand.
 
 Nothing here knows the bus; all of it may wait for a disk, so it runs on a thread.
 """
 
+import logging
 import os
 import secrets
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from angelia.protocol.bot_relay import CLAIMED, FOLDER, OUTBOX, REPLIES, ROSTER, STALE_SECONDS
 from angelia.protocol.bot_relay_mail import BadEnvelope, RelayEnvelope, RelayReply, read_envelope, read_reply
 from angelia.protocol.bot_relay_rows import Row, is_name, merge, read_roster, roster_bytes
 
+log = logging.getLogger("angelia.hermes_home")
 MOST_BYTES = 1024 * 1024  # of an envelope; Hermes' longest has 16,200 characters
+READ_BYTES = 8 * MOST_BYTES  # of a file that is read, so that the sender of what is too large can be told
+Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """An envelope in its file. ``modified``: the file's time, epoch seconds."""
+    """What lies in a file for us under an id: an envelope, or what is wrong with it. ``modified``: the file's time,
+    epoch seconds."""
 
     path: Path
     modified: float
-    envelope: RelayEnvelope
+    id: str
+    envelope: RelayEnvelope | BadEnvelope
 
 
 class RelayFiles:
@@ -41,6 +48,7 @@ class RelayFiles:
     def __init__(self, root: str, connection: str) -> None:
         self.root, self.connection = Path(root), connection
         self.folder = self.root / FOLDER
+        self._passed_over: dict[Path, Stamp] = {}  # as they stood when they were read
 
     @property
     def is_there(self) -> bool:
@@ -56,31 +64,35 @@ class RelayFiles:
         return _changed(self.folder / ROSTER)
 
     def queued(self) -> list[Letter]:
-        """Envelopes for us in the outbox, the oldest first."""
+        """Letters for us in the outbox, the oldest first."""
         return self._letters(OUTBOX)
 
     def unanswered(self) -> list[Letter]:
-        """Envelopes for us that were claimed and have no answer."""
-        return [letter for letter in self._letters(CLAIMED) if not (self.folder / REPLIES / letter.path.name).exists()]
+        """Letters for us that were claimed and have no answer."""
+        return [letter for letter in self._letters(CLAIMED) if not self._reply(letter.id).exists()]
+
+    def is_known(self, id: str) -> bool:
+        """Whether there was a letter of this id before: claimed, or answered."""
+        return self._claimed(id).exists() or self._reply(id).exists()
 
     def claim(self, letter: Letter, now: float) -> Letter | None:
         """Take it out of the outbox; None where somebody else was quicker."""
-        claimed = self._made(CLAIMED) / letter.path.name
+        self._made(CLAIMED)
+        claimed = self._claimed(letter.id)
         try:
             letter.path.rename(claimed)
         except FileNotFoundError:
             return None
         os.utime(claimed, (now, now))
-        return Letter(claimed, now, letter.envelope)
+        return replace(letter, path=claimed, modified=now)
 
     def drop(self, letter: Letter) -> None:
-        """It is over, and was never claimed."""
+        """It is over, and nothing of it is kept."""
         letter.path.unlink(missing_ok=True)
 
     def answer(self, reply: RelayReply) -> bool:
         """Write the answer; False where there is one already, which stands."""
-        folder = self._made(REPLIES)
-        path = folder / f"{reply.id}.json"
+        folder, path = self._made(REPLIES), self._reply(reply.id)
         with suppress(OSError):
             if read_reply(path.read_bytes()) is None:
                 path.unlink()  # half of a file answers nobody
@@ -127,15 +139,47 @@ class RelayFiles:
 
     def _letters(self, name: str) -> list[Letter]:
         found: list[Letter] = []
-        for path in _names(self.folder / name):
-            with suppress(OSError, BadEnvelope):
-                data = _read(path)
-                if data is None:
+        paths = _names(self.folder / name)
+        for path in paths:
+            with suppress(OSError):
+                status = path.lstat()
+                stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+                if self._passed_over.get(path) == stamp:
                     continue
-                envelope = read_envelope(data)
-                if envelope.target_connection.lower() == self.connection.lower():
-                    found.append(Letter(path, path.stat().st_mtime, envelope))
+                letter = self._letter(path, status)
+                if letter is not None:
+                    found.append(letter)
+                else:
+                    self._passed_over[path] = stamp
+        gone = {path for path in self._passed_over if path.parent.name == name}.difference(paths)
+        for path in gone:
+            del self._passed_over[path]
         return sorted(found, key=lambda letter: (letter.modified, letter.path.name))
+
+    def _letter(self, path: Path, status: os.stat_result) -> Letter | None:
+        """What lies there for us; None where it is somebody else's, or nobody's, which is said in the log."""
+        if not stat.S_ISREG(status.st_mode) or status.st_size > READ_BYTES:
+            log.warning("%r of Hermes is left as it is: no file, or one of more than %d bytes", path.name, READ_BYTES)
+            return None
+        data = _read(path, READ_BYTES)
+        if data is None:
+            raise OSError(f"{path} cannot be read now")
+        try:
+            envelope: RelayEnvelope | BadEnvelope = read_envelope(data, MOST_BYTES)
+        except BadEnvelope as bad:
+            envelope = bad
+        connection = envelope.connection if isinstance(envelope, BadEnvelope) else envelope.target_connection
+        if envelope.id is None or connection is None:
+            log.warning("%r of Hermes is left as it is: nobody can be answered. %s", path.name, envelope)
+            return None
+        is_ours = connection.lower() == self.connection.lower()
+        return Letter(path, status.st_mtime, envelope.id, envelope) if is_ours else None
+
+    def _claimed(self, id: str) -> Path:
+        return self.folder / CLAIMED / f"{id}.json"
+
+    def _reply(self, id: str) -> Path:
+        return self.folder / REPLIES / f"{id}.json"
 
     def _made(self, name: str) -> Path:
         folder = self.folder / name
@@ -156,7 +200,7 @@ def _names(folder: Path) -> list[Path]:
     return []
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: Path, most: int = MOST_BYTES) -> bytes | None:
     """A regular file of a size that is possible; None else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -166,8 +210,8 @@ def _read(path: Path) -> bytes | None:
         os.close(descriptor)  # open() refuses a folder and leaves it open: one descriptor lost with each look
         return None
     with open(descriptor, "rb") as file:
-        data = file.read(MOST_BYTES + 1)
-    return data if len(data) <= MOST_BYTES else None
+        data = file.read(most + 1)
+    return data if len(data) <= most else None
 
 
 def _written(folder: Path, prefix: str, data: bytes) -> Path:

@@ -1,8 +1,10 @@
 """One envelope of a Hermes home on its way through the bus, and its answer on the way back.
 
-What must stay true: an envelope is one message, by its own id, however often it is looked at. Its sender is an agent of
-this machine's own Hermes, proved by the folder that only its owner can write in. What came of it is a file before the
-bus counts it as handed over; where the hub ends before that, the next one finds it unanswered and goes on.
+What must stay true: an envelope is one message, by its own id, however often it is looked at. The first letter of an
+id is that message: a later one, whatever it says, is taken away and never answered, so that the first one's answer is.
+Its sender is an agent of this machine's own Hermes, proved by the folder that only its owner can write in. What came of
+it is a file before the bus counts it as handed over; where the hub ends before that, the next one finds it unanswered
+and goes on. Whoever wrote what is no envelope is told so.
 """
 
 import asyncio
@@ -15,11 +17,11 @@ from angelia.bus.publish import Draft
 from angelia.doors.hermes_home.files import Letter, RelayFiles
 from angelia.model.address import RESERVED
 from angelia.model.envelope import Intent
-from angelia.model.errors import AskCycle, CallerError, HubError, MailboxFull
+from angelia.model.errors import AskCycle, CallerError, HubError, IdReused, MailboxFull
 from angelia.model.failure import Reason, on_hermes_wire
 from angelia.protocol.bot_relay import Times, handle_of, profile_of
 from angelia.protocol.bot_relay_fates import Fate, end_text, of_queued
-from angelia.protocol.bot_relay_mail import RelayEnvelope, RelayReply
+from angelia.protocol.bot_relay_mail import BadEnvelope, RelayEnvelope, RelayReply
 from angelia.protocol.native import text_of
 from angelia.protocol.prompt import read_attribution
 
@@ -35,22 +37,37 @@ class Post:
         self._bus, self._files, self._times, self._ttl = bus, files, times, ttl
 
     async def take(self, letter: Letter) -> Letter | None:
-        """Claim a queued envelope; None where it is somebody else's by now, or too old (which its sender is told)."""
-        now = time.time()
-        if of_queued(letter.envelope, letter.modified, now, self._ttl) is Fate.HAND_OUT:
+        """Claim a queued letter; None where it is somebody else's by now, too old (which its sender is told), or not
+        the first of its id."""
+        now, envelope = time.time(), letter.envelope
+        if await asyncio.to_thread(self._files.is_known, letter.id):
+            await self._repeated(letter)
+            return None
+        if isinstance(envelope, BadEnvelope) or of_queued(envelope, letter.modified, now, self._ttl) is Fate.HAND_OUT:
             return await asyncio.to_thread(self._files.claim, letter, now)
-        text = end_text(Fate.EXPIRED, letter.envelope, self._ttl)
-        await self._end(letter.envelope, Reason.QUEUED_EXPIRED, text)
+        await self._end(letter.id, Reason.QUEUED_EXPIRED, end_text(Fate.EXPIRED, envelope, self._ttl))
         await asyncio.to_thread(self._files.drop, letter)
         return None
 
     async def carry(self, letter: Letter) -> None:
-        """Bring a claimed envelope to its outcome."""
-        ends = (letter.envelope.created_at or letter.modified) + self._times.waiter_seconds
+        """Bring a claimed letter to its outcome."""
+        envelope = letter.envelope
+        if isinstance(envelope, BadEnvelope):
+            log.warning("the sender of %s is told that it was not delivered. %s", letter.id, envelope.why)
+            await self._end(letter.id, Reason.UNKNOWN, f"Not delivered: {envelope.why}")
+            return
+        ends = (envelope.created_at or letter.modified) + self._times.waiter_seconds
         try:
-            await self._deliver(letter.envelope, ends)
+            await self._deliver(envelope, ends)
+        except IdReused:
+            await self._repeated(letter)
         except CallerError as error:
-            await self._end(letter.envelope, _REASONS.get(type(error), Reason.UNKNOWN), error.detail)
+            await self._end(letter.id, _REASONS.get(type(error), Reason.UNKNOWN), error.detail)
+
+    async def _repeated(self, letter: Letter) -> None:
+        """It says an id that is known: the answer under it belongs to the first."""
+        log.warning("another letter of %s was taken away and not delivered: an id is one message", letter.id)
+        await asyncio.to_thread(self._files.drop, letter)
 
     async def _deliver(self, envelope: RelayEnvelope, ends: float) -> None:
         draft = self._draft(envelope)
@@ -67,7 +84,7 @@ class Post:
                 return
             finished(self._bus, answer, written=False)
             if left <= 0:
-                await self._end(envelope, Reason.DELIVERY_TIMEOUT, end_text(Fate.TIMED_OUT, envelope, self._ttl))
+                await self._end(envelope.id, Reason.DELIVERY_TIMEOUT, end_text(Fate.TIMED_OUT, envelope, self._ttl))
                 return
 
     def _draft(self, envelope: RelayEnvelope) -> Draft:
@@ -95,13 +112,13 @@ class Post:
                 text = said if said is not None else (answer.reply.body or b"").decode()
                 await self._write(RelayReply(envelope.id, int(time.time()), reply=text))
             elif answer.failure is not None:
-                await self._end(envelope, *answer.failure)
+                await self._end(envelope.id, *answer.failure)
             written = True
         finally:
             finished(self._bus, answer, written=written)
 
-    async def _end(self, envelope: RelayEnvelope, reason: Reason, text: str) -> None:
-        await self._write(RelayReply(envelope.id, int(time.time()), error=text, reason=on_hermes_wire(reason)))
+    async def _end(self, id: str, reason: Reason, text: str) -> None:
+        await self._write(RelayReply(id, int(time.time()), error=text, reason=on_hermes_wire(reason)))
 
     async def _write(self, reply: RelayReply) -> None:
         if not await asyncio.to_thread(self._files.answer, reply):
