@@ -41,7 +41,7 @@ class Settings:
         "agent", "allowed_hosts", "behind_proxy", "config_dir", "config_file", "data_dir", "durability",
         "hermes_connection", "hermes_home", "hosts", "hub_url", "keepalive_seconds", "limits", "log_json", "log_level",
         "no_color", "origins", "overrides", "port", "runtime_dir", "socket_path", "stop_seconds", "tls_certificate",
-        "tls_key", "token", "unknown_variables",
+        "tls_key", "token", "turn_of", "unknown_variables",
     )  # fmt: skip
 
     agent: str | None
@@ -69,6 +69,7 @@ class Settings:
     tls_certificate: str | None
     tls_key: str | None
     token: str | None
+    turn_of: str | None
     unknown_variables: tuple[str, ...]
 
     def __init__(self, values: Mapping[str, object]) -> None:
@@ -200,9 +201,18 @@ def load(overrides: Mapping[str, object], environ: Environment | None = None, pl
         origins=origins,
         overrides=flags,
         no_color=bool(env.get("NO_COLOR")),
+        turn_of=_turn_of(env),
     )
     values["unknown_variables"] = tuple(sorted(name for name in env if _is_unknown(name)))
     return Settings(values)
+
+
+def _turn_of(env: Environment) -> str | None:
+    """Whose turn this runs in, by what the hub tells the programs that it wakes (turns/telling.py); None: in none."""
+    agent = env.get("ANGELIA_AGENT")
+    if env.get("ANGELIA_CONVERSATION") or (agent and env.get("ANGELIA_ID")):
+        return agent or "an agent"
+    return None
 
 
 def environment() -> dict[str, str]:

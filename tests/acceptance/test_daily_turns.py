@@ -134,7 +134,7 @@ def test_waking_tells_the_route_the_time_and_the_answer(running: Hub) -> None:
         ("echo 'HTTP 429: slow down' >&2; exit 1", "provider_rate_limit", "exit code 1"),
         ("echo out of funds; exit 3", "provider_quota_limit", "exit code 3"),
         ("exit 4", "unknown", "exit code 4"),
-        ("kill -9 $$", "unknown", "SIGKILL"),
+        ("kill -9 $$", "outcome_unknown", "SIGKILL"),  # another than the hub did it: taken once more
     ],
 )
 def test_a_turn_that_fails_says_why_typed(running: Hub, text: str, reason: str, said: str) -> None:
@@ -144,7 +144,7 @@ def test_a_turn_that_fails_says_why_typed(running: Hub, text: str, reason: str, 
     told = json.loads(done.stdout)
     assert (told["answered"], told["reason"]) == (False, reason)
     assert said in told["text"]
-    assert told["attempt"] == (2 if reason == "provider_rate_limit" else 1)
+    assert told["attempt"] == (2 if reason in ("provider_rate_limit", "outcome_unknown") else 1)
 
 
 def test_a_program_that_went_away_is_found_by_doctor_and_by_waking(running: Hub) -> None:
@@ -165,6 +165,12 @@ def test_a_program_that_went_away_is_found_by_doctor_and_by_waking(running: Hub)
         "cannot be woken yet"
         in running.run("join", "acp", "--adapter", "claude_code", "--option", "program=/x/y").stderr
     )
+
+
+def test_what_doctor_wrote_is_one_conversation(running: Hub) -> None:
+    assert running.run("doctor").returncode == 0
+    (thread,) = json.loads(running.run("threads", "--json").stdout)["threads"]
+    assert running.run("thread", thread["thread"]).stdout.count("to myself, by") == 3
 
 
 # ---- turns
@@ -320,3 +326,61 @@ def test_who_may_have_a_briefing(running: Hub) -> None:
     assert running.get("/v1/agents/nobody/briefing").code == "unknown_agent"
     assert running.run("briefing", "--as", "scout").stdout.startswith("# You are @scout\n")
     assert running.run("briefing").stdout.startswith("# You are @human\n")
+
+
+# ---- who a turn acts as
+
+
+@pytest.mark.parametrize("words", [(), ("--open",)], ids=["keyed", "open"])
+def test_a_turn_acts_as_its_agent_and_never_as_the_hubs_owner(running: Hub, words: tuple[str, ...]) -> None:
+    data = f"export ANGELIA_DATA_DIR={running.folder}"  # as the default folder is: a turn finds it
+    lines = ["down", "up --replace", "join thief", "leave keeper", "inbox --as human", "send --as human keeper x",
+             "send --as keeper human x", "turns", "dead", "backup", "doctor", "wake keeper"]  # fmt: skip
+    tried = "\n".join(f"angelia {line} >/dev/null 2>>$0.err; echo {line.split()[0]} $?" for line in lines)
+    well = "angelia send keeper hi >/dev/null; echo sent $?; angelia threads --json; angelia status >/dev/null; echo $?"
+    join(running, "keeper", "cat")
+    assert running.run("join", "vault").returncode == 0
+    assert running.run("send", "vault", "not for everybody").returncode == 0
+    join(running, "imp", script(running, f"{data}\n{tried}\n{well}", "imp.sh"), *words)
+    done = running.run("ask", "imp", "be the owner")
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said[: len(lines)] == [f"{line.split()[0]} 1" for line in lines]
+    assert said[len(lines)] == "sent 0"
+    assert "not for everybody" not in done.stdout, "the conversations that an agent sees are its own"
+    assert said[-1] == "0"
+    told = (running.base / "imp.sh.err").read_text().splitlines()
+    sentence = "this runs inside a turn of imp; the hub's owner does this from a terminal of their own"
+    assert told == [f"angelia: {sentence}"] * len(lines)
+    assert "thief" not in json.loads(running.run("status", "--json").stdout)["agents"]
+    mail = running.get("/v1/agents/keeper/inbox?state=answered,delivered,queued,leased", token=token(running, "keeper"))
+    assert {row["message"]["from"] for row in mail.json["deliveries"]} == {"imp"}
+
+
+def test_of_many_joins_at_once_every_one_ends_well_and_the_token_that_is_kept_is_the_last(running: Hub) -> None:
+    line = [sys.executable, "-m", "angelia", "join", "scout"]
+    assert running.run("join", "scout").returncode == 0
+    (running.folder / "tokens" / "scout").unlink()
+    joins = [
+        subprocess.Popen(line, env=running.cli_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for _ in range(6)
+    ]
+    ended = [(each.communicate()[1], each.returncode) for each in joins]
+    assert [code for _, code in ended] == [0] * 6, ended
+    assert [file.name for file in (running.folder / "tokens").iterdir()] == ["scout"]
+    made = sum(b"keyed before" in said for said, _ in ended)
+    assert made == 1, "one of them made the token that was missing; the others found it"
+    assert running.get("/v1/agents/scout/inbox", token=token(running, "scout")).status == 200
+
+
+def test_the_examples_of_the_owners_own_briefing_work(running: Hub) -> None:
+    text = running.run("briefing").stdout
+    examples = re.findall(r"```(sh|python)\n(.*?)```", text, re.DOTALL)
+    assert [kind for kind, _ in examples] == ["sh", "sh", "python"]
+    for kind, code in examples:
+        shell = ["sh", "-ec"] if kind == "sh" else [sys.executable, "-c"]
+        done = subprocess.run(
+            [*shell, code.replace("NAME", "hermes")], env=running.cli_environment(), cwd=running.base,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert "queued" in done.stdout, (code, done.stdout, done.stderr)

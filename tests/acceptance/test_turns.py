@@ -349,3 +349,7 @@ def test_what_a_failed_program_printed_is_there_for_its_owner(on: Turns) -> None
     (turn,) = on.at.get("/v1/turns", admin=True).json["turns"]
     assert turn["output"] == "HTTP 401: no key"
     assert "HTTP 401: no key" in on.at.output()
+
+
+def test_the_owner_is_no_agent(on: Turns) -> None:
+    assert (on.at.get("/v1/agents/human").status, on.at.get("/v1/agents/human").code) == (404, "unknown_agent")

@@ -53,6 +53,24 @@ def test_flag_before_variable_before_file_before_default(tmp_path: Path) -> None
     assert settings.config_file == path
 
 
+@pytest.mark.parametrize(
+    ("variables", "agent"),
+    [
+        ({}, None),
+        ({"ANGELIA_AGENT": "scout"}, None),
+        ({"ANGELIA_ID": "1"}, None),
+        ({"ANGELIA_AGENT": "scout", "ANGELIA_TOKEN": "t", "ANGELIA_URL": "http://127.0.0.1:1"}, None),
+        ({"ANGELIA_AGENT": "scout", "ANGELIA_CONVERSATION": "scout"}, "scout"),
+        ({"ANGELIA_AGENT": "scout", "ANGELIA_ID": "1"}, "scout"),
+        ({"ANGELIA_CONVERSATION": "scout"}, "an agent"),
+    ],
+)
+def test_a_turn_is_known_by_what_the_hub_tells_a_program(
+    tmp_path: Path, variables: dict[str, str], agent: str | None
+) -> None:
+    assert read(tmp_path, {"agent": "human"}, **variables).turn_of == agent
+
+
 def test_more_flags_keep_the_earlier_ones(tmp_path: Path) -> None:
     first = load({"data_dir": str(tmp_path / "x"), "port": 5})
     assert (first.changed({"port": 6}).port, first.changed({"port": None}).port) == (6, 5)

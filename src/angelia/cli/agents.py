@@ -39,8 +39,13 @@ def row(agent: dict[str, Any]) -> tuple[str, ...]:
     if not here:
         name = f"{name}@{connection}"
     what = " - ".join(str(agent[key]) for key in ("title", "description") if agent.get(key))
-    presence = str(agent.get("presence") or "")
-    if isinstance(waked_by := agent.get("adapter"), dict):
-        presence += f", {waked_by.get('kind')}"
-    presence += " (open)" if here and not agent.get("keyed") else ""
-    return name, presence.strip(), str(agent.get("queued", "")), age(agent.get("oldest_unread_at")), what
+    how = presence(str(agent.get("presence") or ""), agent) + (" (open)" if here and not agent.get("keyed") else "")
+    # The hub's time is that of what is in hand, too.
+    oldest = age(agent.get("oldest_unread_at")) if agent.get("queued") else ""
+    return name, how.strip(), str(agent.get("queued", "")), oldest, what
+
+
+def presence(word: str, agent: dict[str, Any]) -> str:
+    """Whether it is there, and by what kind of adapter it is woken."""
+    waked_by = agent.get("adapter")
+    return f"{word}, {waked_by.get('kind')}" if isinstance(waked_by, dict) else word

@@ -29,6 +29,7 @@ def run(argv: list[str], settings: Settings) -> int:
     )
     made.add_argument("file", nargs="?", metavar="FILE", help="where to put it; nothing may be there yet")
     given = parse.parse(made, argv)
+    session.owners_only(settings)
     file = None if given.file is None else os.path.abspath(os.path.expanduser(given.file))
     try:
         if settings.hub_url or who_holds(settings.data_dir) is not None:

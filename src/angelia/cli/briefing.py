@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 from angelia.cli import exits, parse, say, session
 
 TYPE_CHECKING = False
@@ -21,8 +24,19 @@ def run(argv: list[str], settings: Settings) -> int:
     way = session.caller(settings)
     with way.looks() as hub:
         text = hub.briefing()
+    if way.name == session.OWNER:
+        text = _by_socket(text, str(way.address.path))
     if given.json:
         say.data({"agent": way.name, "epoch": text.split()[-1] if text.split() else "", "text": text})
     else:
         say.text(text)
     return exits.DONE
+
+
+def _by_socket(text: str, path: str) -> str:
+    """The owner's examples as they work: the hub knows its owner by the socket alone, and refuses the name by URL."""
+    found = re.search(r"^curl (\S+)/v1/messages ", text, re.MULTILINE)
+    if found is None:
+        return text
+    text = text.replace(found[0], f"curl --unix-socket {shlex.quote(path)} http://localhost/v1/messages ", 1)
+    return text.replace(f'Client("{found[1]}", name=', f'Client("unix:{path}", name=', 1)

@@ -6,7 +6,7 @@ all; and it ends with 0 only when nothing is wrong.
 
 from collections.abc import Iterator
 
-from angelia.cli import checks, exits, parse, say
+from angelia.cli import checks, exits, parse, say, session
 from angelia.cli.checks import DOUBTFUL, OK, WRONG, Finding
 from angelia.cli.round_trip import round_trips
 from angelia.cli.woken import woken
@@ -21,6 +21,7 @@ def run(argv: list[str], settings: Settings) -> int:
     """The command."""
     made = parse.parser("doctor", "Find out why something does not work, and how to mend it.", "angelia doctor")
     given = parse.parse(made, argv)
+    session.owners_only(settings)
     found: list[Finding] = []
     for finding in _everything(settings):
         found.append(finding)

@@ -33,6 +33,7 @@ def run(argv: list[str], settings: Settings) -> int:
     """The command."""
     made = parse.parser("down", "Stop the hub of a data folder. Nothing that it has accepted is lost.", "angelia down")
     given = parse.parse(made, argv)
+    session.owners_only(settings)
     holder = who_holds(settings.data_dir)
     if holder is None:
         raise session.NoHubHere(settings, advised=False)

@@ -36,42 +36,48 @@ def run(argv: list[str], settings: Settings) -> int:
     waked_by = adapter.read(given)
     way = session.owner(settings)
     with way.looks() as hub:
-        agent = hub.put_agent(name, title=given.title, description=given.description, adapter=waked_by)
-        if given.open:
-            keyed = bool(agent.get("keyed"))
-            path = None
-        else:
-            keyed = True
-            path = tokens.find(settings.data_dir, name)
-            if path is None or not _works(way, name, tokens.read(settings.data_dir, name)):
-                if agent.get("keyed"):
-                    say.aside(f"{name} was keyed before; tokens made for it elsewhere will end soon")
-                path = tokens.save(settings.data_dir, name, hub.new_token(name)["token"])
+        with tokens.one_at_a_time(settings.data_dir):
+            agent = hub.put_agent(name, title=given.title, description=given.description, adapter=waked_by)
+            path = None if given.open else _keyed(settings, way, hub, name, keyed=bool(agent.get("keyed")))
         trouble = _trouble(hub, name) if isinstance(waked_by, dict) else None
     if given.json:
+        keyed = path is not None or bool(agent.get("keyed"))
         more = {} if waked_by is ABSENT else {"adapter": agent.get("adapter"), "problem": trouble}
         say.data({"agent": name, "keyed": keyed, "token_file": path, **more})
         return exits.DONE
-    if path is None:
-        say.line(f"{name} is known" + (", and was keyed before: --open does not change that" if keyed else " and open"))
-    else:
+    woken = bool(agent.get("adapter"))
+    if path is not None:
         say.line(path)
-        use = "" if isinstance(waked_by, dict) else f" Use it: angelia listen --as {name}"
+        use = "" if woken else f" Use it: angelia listen --as {name}"
         say.aside(f"{name} is keyed; its token is in that file.{use}")
-    if isinstance(waked_by, dict):
-        say.aside(f"the hub wakes {name} for each message. Try it: angelia wake {name}")
+    elif agent.get("keyed"):
+        say.line(f"{name} is known, and was keyed before: --open does not change that")
+    else:
+        say.line(f"{name} is known and open")
     if trouble:
-        say.aside(f"but it cannot be woken yet: {trouble}")
+        say.aside(f"the hub is to wake {name} for each message, but it cannot be woken yet: {trouble}")
+    elif woken:
+        say.aside(f"the hub wakes {name} for each message. Try it: angelia wake {name}")
     return exits.DONE
+
+
+def _keyed(settings: Settings, way: session.Way, hub: Calls, name: str, *, keyed: bool) -> str:
+    """The file with a token of the agent's that works, the one that was kept or a new one."""
+    path = tokens.find(settings.data_dir, name)
+    if path is not None and _works(way, name, tokens.read(settings.data_dir, name)):
+        return path
+    if keyed:
+        say.aside(f"{name} was keyed before; tokens made for it elsewhere will end soon")
+    return tokens.save(settings.data_dir, name, hub.new_token(name)["token"])
 
 
 def _trouble(hub: Calls, name: str) -> str | None:
     """Why it cannot be woken as things stand; None where it can."""
     try:
-        problem: str | None = hub.check_agent(name).get("problem")
+        problem = hub.check_agent(name).get("problem")
     except HubError as error:
         return error.detail
-    return problem
+    return str(problem).replace("allow_private", "--allow-private") if problem else None
 
 
 def _works(way: session.Way, name: str, token: str | None) -> bool:

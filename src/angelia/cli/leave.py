@@ -16,9 +16,9 @@ def run(argv: list[str], settings: Settings) -> int:
     made.add_argument("name", metavar="NAME", help="the name to give up")
     given = parse.parse(made, argv)
     name = tokens.check_name(given.name)
-    with session.owner(settings).looks() as hub:
+    with session.owner(settings).looks() as hub, tokens.one_at_a_time(settings.data_dir):
         hub.remove_agent(name)
-    tokens.forget(settings.data_dir, name)
+        tokens.forget(settings.data_dir, name)
     if given.json:
         say.data({"agent": name, "removed": True})
     else:

@@ -6,6 +6,8 @@ import json
 
 from angelia.cli import exits, parse, say, session
 from angelia.cli.ages import age, before
+from angelia.cli.show import visible
+from angelia.cli.thread import MARGIN, notices
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ def run(argv: list[str], settings: Settings) -> int:
     given = parse.parse(made, argv)
     with session.caller(settings).looks() as hub:
         receipt = hub.message(given.message, wait_seconds=min(given.wait, WAIT_MOST_SECONDS))
+        failed = any(delivery.get("reason") for delivery in receipt.get("deliveries") or [])
+        told = notices(hub, given.message) if failed and not given.json else []
     if given.json:
         say.data(receipt)
         return exits.DONE
@@ -40,8 +44,10 @@ def run(argv: list[str], settings: Settings) -> int:
     for delivery in receipt.get("deliveries") or []:
         say.line(_became(delivery))
     failure = receipt.get("failure")
-    if isinstance(failure, dict):
-        say.line(f"failed: {failure.get('text') or ''} ({failure.get('reason')})")
+    if not told and isinstance(failure, dict):
+        told = [f"{failure.get('text') or ''} ({failure.get('reason')})"]
+    for text in told:
+        say.lines("failed: " + visible(text).replace("\n", f"\n{MARGIN}"))
     _print_content("", message)
     reply = receipt.get("reply")
     if isinstance(reply, dict):

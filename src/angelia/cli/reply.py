@@ -22,7 +22,8 @@ def run(argv: list[str], settings: Settings) -> int:
     made.add_argument("--id", metavar="ID", type=parse.message_id, help="the reply's own id, to repeat it safely")
     given = parse.parse(made, argv)
     text, body = texts.read(given)
-    with session.caller(settings).calls() as hub:
+    way = session.caller(settings)
+    with way.calls() as hub:
         answer = hub.reply(given.message, text, body=body, id=given.id)
-    send.show(answer, as_json=given.json)
+    send.show(answer, way, as_json=given.json)
     return exits.DONE

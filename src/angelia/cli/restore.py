@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from angelia.cli import exits, parse, say
+from angelia.cli import exits, parse, say, session
 from angelia.cli.copies import taken
 from angelia.model.errors import AngeliaError
 from angelia.settings import Settings
@@ -26,6 +26,7 @@ def run(argv: list[str], settings: Settings) -> int:
     )
     made.add_argument("file", metavar="FILE", help="the copy")
     given = parse.parse(made, argv)
+    session.owners_only(settings)
     file = Path(os.path.abspath(os.path.expanduser(given.file)))
     if not file.is_file():
         raise exits.Refused(f"{file} is no file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from angelia.cli import exits, parse, say, session, texts
+from angelia.client.errors import ClientError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
 
     from angelia.settings import Settings
 
+MOST = 3  # recipients that are told by name
 STATES = {
     "queued": "queued until it is read",
     "leased": "being handed over",
@@ -38,24 +40,45 @@ def run(argv: list[str], settings: Settings) -> int:
     if not given.to:
         raise exits.UsageError("TO is empty: name an agent, agent@connection, #room, or * for everyone")
     text, body = texts.read(given)
-    with session.caller(settings).calls() as hub:
+    way = session.caller(settings)
+    with way.calls() as hub:
         answer = hub.send(
             given.to, text, body=body, intent=given.intent, thread=given.thread, in_reply_to=given.reply_to,
             ttl_seconds=given.ttl, id=given.id,
         )  # fmt: skip
-    show(answer, as_json=given.json)
+    show(answer, way, as_json=given.json)
     return exits.DONE
 
 
-def show(answer: dict[str, Any], *, as_json: bool) -> None:
+def show(answer: dict[str, Any], way: session.Way, *, as_json: bool) -> None:
     """What a send is answered with, in one line."""
     if as_json:
         say.data(answer)
         return
-    told = [f"{row['to']}: {STATES.get(row['state'], row['state'])}" for row in answer["deliveries"]]
-    if len(told) > 3:
-        told = [*told[:3], f"and {len(told) - 3} more"]
+    rows = answer["deliveries"]
+    told = [_told(row, way) for row in rows[:MOST]]
+    if len(rows) > MOST:
+        told.append(f"and {len(rows) - MOST} more")
     again = " (sent before)" if answer.get("duplicate") else ""
     say.line(f"{answer['id']}{again} {', '.join(told)}")
     for refusal in answer.get("refused") or []:
         say.aside(f"not to {refusal.get('to')}: {refusal.get('detail') or refusal.get('code')}")
+
+
+def _told(row: dict[str, Any], way: session.Way) -> str:
+    """What became of one delivery so far."""
+    to, state = str(row["to"]), str(row["state"])
+    if state in ("queued", "leased") and _is_woken(to, way):
+        return f"{to} is woken by it"
+    return f"{to}: {STATES.get(state, state)}"
+
+
+def _is_woken(name: str, way: session.Way) -> bool:
+    """Whether the hub runs a turn of it for each message. The message is sent: what fails here is no trouble of it."""
+    if "@" in name or name.lower() == session.OWNER:
+        return False
+    try:
+        with way.looks() as hub:
+            return bool(hub.agent(name).get("adapter"))
+    except ClientError:
+        return False

@@ -9,7 +9,7 @@ import pwd
 import sys
 import time
 
-from angelia.cli import exits, launchd, parse, say, supervised, systemd
+from angelia.cli import exits, launchd, parse, say, session, supervised, systemd
 from angelia.cli.exits import Refused
 from angelia.cli.supervised import MARK, NotDone, Service
 from angelia.settings import Settings
@@ -33,6 +33,7 @@ def run(argv: list[str], settings: Settings) -> int:
     made.add_argument("--print", action="store_true", help="with install: show the file, and change nothing")
     made.add_argument("--kind", choices=("systemd", "launchd"), help="for which of them (this system's)")
     given = parse.parse(made, argv)
+    session.owners_only(settings)
     if given.print and given.what != "install":
         raise exits.UsageError("--print goes with install")
     service = _service(settings, given.kind)

@@ -8,6 +8,8 @@ What must stay true:
   a URL turns out to lead to the hub of our own data folder, that folder's socket is used.
 - A token that stands in the data folder goes over that folder's socket, or to another machine that somebody named.
   Whatever answers on a port of this machine gets it never: any program may listen there, and repeat what a hub says.
+- Inside a turn (``Settings.turn_of``) nobody is the owner, and nobody else than the turn's agent: it calls with its own
+  token, or by TCP, never over the socket without one. That is no hard boundary: a program of the same user gets round.
 - A folder that somebody named is the one that is meant: without a hub there is none. Only for the default folder is
   the usual port tried in its place, and no token is sent there.
 """
@@ -76,6 +78,8 @@ class Way:
 def caller(settings: Settings, seconds: float = LOOK_SECONDS) -> Way:
     """As whoever the settings say: the agent, or else the owner. ``seconds``: how long to look who a hub is."""
     name = settings.agent
+    if settings.turn_of is not None and (name or "").lower() != settings.turn_of.lower():
+        owners_only(settings)
     if name is None or name.lower() == OWNER:
         return owner(settings)
     tokens.check_name(name)
@@ -84,7 +88,7 @@ def caller(settings: Settings, seconds: float = LOOK_SECONDS) -> Way:
         return Way(address, name, settings.token)
     token = settings.token or tokens.read(settings.data_dir, name)
     if token is None:
-        return Way(address, name, None)
+        return Way(_by_tcp(settings, address) if settings.turn_of and address.path else address, name, None)
     if not settings.hub_url and not address.path:
         raise NoHubHere(settings)
     return Way(_for_our_token(settings, address, name, seconds), name, token)
@@ -92,13 +96,14 @@ def caller(settings: Settings, seconds: float = LOOK_SECONDS) -> Way:
 
 def anyone(settings: Settings, seconds: float = LOOK_SECONDS) -> Way:
     """For what everybody may: nobody in particular, with the agent's token where there is one."""
-    if settings.agent is not None and settings.agent.lower() != OWNER:
+    if settings.turn_of is not None or (settings.agent is not None and settings.agent.lower() != OWNER):
         return caller(settings, seconds)
     return Way(_address(settings), None, None)
 
 
 def owner(settings: Settings) -> Way:
     """As the hub's owner, over the socket; ``Refused`` where this data folder's hub is not the one that is meant."""
+    owners_only(settings)
     address = _address(settings)
     if address.path:
         return Way(address, OWNER, None)
@@ -114,6 +119,26 @@ def owner(settings: Settings) -> Way:
         f"you are not the owner of the hub at {address}: its data folder is not {settings.data_dir}. "
         "Say who you are with --as NAME, or name the hub's folder with --data-dir"
     )
+
+
+def owners_only(settings: Settings) -> None:
+    """``Refused`` inside a turn: for what is the owner's, whichever way it goes."""
+    if settings.turn_of is not None:
+        raise Refused(
+            f"this runs inside a turn of {settings.turn_of}; the hub's owner does this from a terminal of their own"
+        )
+
+
+def _by_tcp(settings: Settings, socket: Address) -> Address:
+    """Where whoever has no token is taken for no more than that; over the socket it would be the owner."""
+    note = _note(settings.data_dir)
+    told = note.get("addresses")
+    ours = _socket(settings, note)
+    if ours is not None and os.path.realpath(str(socket.path)) == os.path.realpath(ours) and isinstance(told, list):
+        for url in told:
+            if isinstance(url, str) and url.startswith("http"):
+                return read(url)
+    raise Refused(f"this runs inside a turn of {settings.turn_of}, which has no token for {socket}")
 
 
 def _address(settings: Settings) -> Address:

@@ -27,6 +27,7 @@ else:
     Colour = str
 
 _SGR: dict[Colour, int] = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "grey": 90, "bold": 1}
+_LEAST = 6  # letters by which a name may still be known
 NAME = 36  # letters of a handle in a table; as much as leaves room for the rest
 _PLAIN = {ord("\n"): " ", ord("\t"): " "}
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
@@ -77,6 +78,19 @@ def table(rows: Iterable[Sequence[str]], headers: Sequence[str]) -> str:
         "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def within(rows: Sequence[Sequence[str]], headers: Sequence[str], most: int, names: Sequence[int]) -> list[list[str]]:
+    """Rows whose table is at most ``most`` wide: the widest of the columns ``names`` are shortened."""
+    lines = [[visible(cell, multiline=False) for cell in row] for row in rows]
+    widths = [max(map(_width, column)) for column in zip(headers, *lines, strict=True)]
+    excess = sum(widths) + 2 * (len(widths) - 1) - most
+    for _ in range(excess):
+        widest = max(names, key=lambda name: widths[name])
+        widths[widest] = max(widths[widest] - 1, _LEAST)
+    return [
+        [fitted(cell, widths[place]) if place in names else cell for place, cell in enumerate(line)] for line in lines
+    ]
 
 
 def fitted(text: str, most: int) -> str:

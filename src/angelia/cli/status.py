@@ -11,8 +11,9 @@ import re
 import sys
 
 from angelia.cli import exits, parse, say, session
+from angelia.cli.agents import presence
 from angelia.cli.ages import age
-from angelia.cli.show import NAME, colour, fitted, table
+from angelia.cli.show import colour, fitted, table, within
 from angelia.cli.turns import in_a_line
 from angelia.client.errors import HubError, NoHub
 
@@ -41,6 +42,7 @@ def run(argv: list[str], settings: Settings) -> int:
             health = hub.health()
             status = hub.status()
             working = _working(hub)
+            woken = {} if given.json else _woken(hub)
     except NoHub as error:
         if settings.hub_url:
             raise
@@ -56,7 +58,7 @@ def run(argv: list[str], settings: Settings) -> int:
     lines = _problems(health, status, enabled=not settings.no_color)
     lines += _hub(health, status, str(way.address))
     lines += [fitted(working, COLUMNS)] if working else []
-    lines += _agents(status, LINES - len(lines))
+    lines += _agents(status, woken, LINES - len(lines))
     print("\n".join(lines))
     return exits.DONE if well else exits.NO
 
@@ -67,6 +69,14 @@ def _working(hub: Calls) -> str:
         return in_a_line(hub.turns())
     except HubError:
         return ""
+
+
+def _woken(hub: Calls) -> dict[str, dict[str, Any]]:
+    """The agents here that have an adapter, by name."""
+    try:
+        return {str(agent.get("handle")): agent for agent in hub.agents() if agent.get("adapter")}
+    except HubError:
+        return {}
 
 
 def _last_words(settings: Settings) -> str:
@@ -128,7 +138,7 @@ def _size(count: int) -> str:
     return f"{count / 1024**3:.1f} GiB" if count >= 1024**3 else f"{count // 1024**2} MiB"
 
 
-def _agents(status: dict[str, Any], room: int) -> list[str]:
+def _agents(status: dict[str, Any], woken: dict[str, dict[str, Any]], room: int) -> list[str]:
     queues = status.get("queues") or {}
     since = status.get("waiting_since") or {}
     online = {name for name, agent in (status.get("agents") or {}).items() if agent.get("online")}
@@ -145,10 +155,15 @@ def _agents(status: dict[str, Any], room: int) -> list[str]:
     fitting = room - 2  # an empty line and the headers
     shown = names if len(names) <= fitting else names[: fitting - 1]
     rows = [
-        (fitted(name, NAME), "online" if name in online else "away", str(queues.get(name, 0)), age(since.get(name)))
+        (
+            name,
+            presence("online" if name in online else "away", woken.get(name, {})),
+            str(queues.get(name, 0)),
+            age(since.get(name)) if queues.get(name) else "",
+        )
         for name in shown
     ]
-    lines = ["", *table(rows, HEADERS).splitlines()] if rows else []
+    lines = ["", *table(within(rows, HEADERS, COLUMNS, names=(0,)), HEADERS).splitlines()] if rows else []
     if len(names) > len(shown):
         left = names[len(shown) :]
         waiting = sum(1 for name in left if queues.get(name))

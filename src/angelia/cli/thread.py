@@ -11,6 +11,7 @@ import json
 from angelia.cli import exits, parse, say, session
 from angelia.cli.ages import before
 from angelia.cli.show import visible
+from angelia.client.errors import HubError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,11 +38,11 @@ def run(argv: list[str], settings: Settings) -> int:
     given = parse.parse(made, argv)
     with session.caller(settings).calls() as hub:
         if given.json:
-            pages = list(_pages(hub, given.message))
-            rows = [row for page in pages for row in page["messages"]]
-            say.data({"thread": pages[0]["thread"], "messages": rows, "next": None})
+            whole = list(pages(hub, given.message))
+            rows = [row for page in whole for row in page["messages"]]
+            say.data({"thread": whole[0]["thread"], "messages": rows, "next": None})
             return exits.DONE
-        for number, page in enumerate(_pages(hub, given.message)):
+        for number, page in enumerate(pages(hub, given.message)):
             if number == 0:
                 say.line(f"conversation {page['thread']}")
             for row in page["messages"]:
@@ -49,7 +50,17 @@ def run(argv: list[str], settings: Settings) -> int:
     return exits.DONE
 
 
-def _pages(hub: Calls, message_id: str) -> Iterator[dict[str, Any]]:
+def notices(hub: Calls, message_id: str) -> list[str]:
+    """What the hub wrote of a message that failed, as often as it did; it says more than the reason. None: []."""
+    try:
+        said = [row.get("message") or {} for page in pages(hub, message_id) for row in page.get("messages") or []]
+    except HubError:
+        return []
+    return [str(each.get("text") or "") for each in said if each.get("about") == message_id and each.get("reason")]
+
+
+def pages(hub: Calls, message_id: str) -> Iterator[dict[str, Any]]:
+    """A conversation from its beginning, a page after the other."""
     after: int | None = None
     while True:
         page = hub.thread(message_id, after=after, limit=PAGE)

@@ -1,15 +1,21 @@
 """The agents' tokens of this data folder: ``<data>/tokens/NAME``, 0600 in a folder that is 0700.
 
 What must stay true: a name is checked before it becomes part of a path, and nobody gets another's token. A file is
-there whole or not at all. Names are compared without regard to case, files are named as they were joined.
+there whole or not at all. Names are compared without regard to case, files are named as they were joined. Who asks the
+hub for a new token and keeps it does both while nobody else does (``one_at_a_time``): the token on disk is the last.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from angelia.cli.exits import Refused, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def check_name(name: str) -> str:
@@ -48,23 +54,43 @@ def read(data_dir: str, name: str) -> str | None:
 def save(data_dir: str, name: str, token: str) -> str:
     """Keep an agent's token, in the place of an earlier one. Out: the path of its file."""
     old = find(data_dir, name)
+    folder = _folder(data_dir)
+    path = os.path.join(folder, check_name(name))
+    fresh = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.new")
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(token + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(fresh)
+    if old is not None and old != path:
+        with suppress(FileNotFoundError):
+            if not os.path.samefile(old, path):
+                os.unlink(old)
+    return path
+
+
+@contextmanager
+def one_at_a_time(data_dir: str) -> Iterator[None]:
+    """Nobody else changes the tokens of this folder meanwhile: what is asked of the hub last is what is kept last."""
+    descriptor = os.open(_folder(data_dir), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _folder(data_dir: str) -> str:
     folder = os.path.join(data_dir, "tokens")
     os.makedirs(data_dir, mode=0o700, exist_ok=True)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     os.chmod(folder, 0o700)
-    path = os.path.join(folder, check_name(name))
-    fresh = os.path.join(folder, f".{name}.new")
-    with suppress(FileNotFoundError):
-        os.unlink(fresh)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "w", encoding="ascii") as file:
-        file.write(token + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
-    if old is not None and not os.path.samefile(old, path):
-        os.unlink(old)
-    return path
+    return folder
 
 
 def forget(data_dir: str, name: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from angelia.cli import exits, parse, say, session
 from angelia.cli.ages import age, between
-from angelia.cli.show import fitted, table
+from angelia.cli.show import fitted, table, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from angelia.settings import Settings
 
 LINES = 20  # of turns; a terminal has 24 lines
-NAME, STATE, KIND = 10, 21, 11  # letters; with the other columns they fill 80
+COLUMNS = 80
+STATE, KIND = 21, 11  # letters, which every state and kind of ours has at most
 ID = 12  # digits of an id: the milliseconds of its making
 HEADERS = ("ID", "AGENT", "FROM", "FOR", "STATE", "BY")
 
@@ -80,7 +81,8 @@ def _print(shown: list[dict[str, Any]]) -> None:
     ids = {str(turn.get("id")) for turn in shown}
     while len({each[:digits] for each in ids}) < len(ids):
         digits += 1
-    say.lines(table([row(turn, digits) for turn in shown[:LINES]], HEADERS))
+    rows = [row(turn, digits) for turn in shown[:LINES]]
+    say.lines(table(within(rows, HEADERS, COLUMNS, names=(1, 2)), HEADERS))
     if len(shown) > LINES:
         say.line(f"… and {len(shown) - LINES} more: --json")
 
@@ -92,8 +94,8 @@ def row(turn: dict[str, Any], digits: int = ID) -> tuple[str, ...]:
         state = f"attempt {turn['attempt']}"
     return (
         str(turn.get("id", ""))[:digits],
-        fitted(str(turn.get("agent", "")), NAME),
-        fitted(str(turn.get("from", "")), NAME),
+        str(turn.get("agent", "")),
+        str(turn.get("from", "")),
         between(turn.get("since"), turn["ended"]) if turn.get("ended") else age(turn.get("since")),
         fitted(state, STATE),
         fitted(str(turn.get("kind", "")), KIND),

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from angelia import __version__
-from angelia.cli import exits, parse, restart, say, stdio
+from angelia.cli import exits, parse, restart, say, session, stdio
 from angelia.doors.http import listen
 from angelia.settings import Settings, SettingsError
 from angelia.storage import folder
@@ -36,6 +36,7 @@ def run(argv: list[str], settings: Settings) -> int:
     started = time.monotonic()
     stdio.keep_open()
     given = parse.parse(_parser(), argv)
+    session.owners_only(settings)
     flags = {name: getattr(given, name) for name in ("port", "data_dir", "durability", "hosts", "log_level")}
     switches = {name: getattr(given, name) or None for name in ("behind_proxy", "log_json")}
     try:

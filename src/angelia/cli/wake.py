@@ -10,7 +10,8 @@ import os
 import time
 
 from angelia.cli import exits, parse, say, session, tokens
-from angelia.client.errors import AskFailed, HubError
+from angelia.cli.thread import notices
+from angelia.client.errors import AskFailed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from angelia.settings import Settings
 
 WAIT_SECONDS = 1500.0  # what a turn may take by itself: the wait for a lock, and two attempts of ten minutes
-_PAGE = 20  # messages of the conversation, which has this question and what became of it
+NO_ROUTE = "none"  # of a turn that came as far as no program or endpoint
 
 
 def run(argv: list[str], settings: Settings) -> int:
@@ -59,7 +60,7 @@ def run(argv: list[str], settings: Settings) -> int:
     if given.json:
         say.data(told)
         return exits.DONE
-    say.line(f"{name} answered after {seconds:.1f} s, {_by(turn)}")
+    say.line(f"{name} answered after {seconds:.1f} s{_by(turn)}")
     came = "its answer holds the word that it was asked for" if word in said else "its answer does not hold the word"
     say.line(f"{came}, {word}:")
     say.lines(said or "(an empty answer)")
@@ -76,14 +77,17 @@ def _turn(hub: Calls, message_id: str) -> dict[str, Any]:
 
 
 def _of_turn(turn: dict[str, Any]) -> dict[str, Any]:
-    return {name: turn.get(name) for name in ("kind", "route", "attempt", "usage") if turn.get(name)}
+    return {
+        name: turn[name] for name in ("kind", "route", "attempt", "usage") if turn.get(name) not in (None, NO_ROUTE)
+    }
 
 
 def _by(turn: dict[str, Any]) -> str:
-    """By which way, in words."""
+    """By which way, in words; where none was tried, by what it would have been woken."""
     if not turn:
-        return "by reading its mailbox itself"
-    told = f"by its {turn.get('route') or 'adapter'} ({turn.get('kind')})"
+        return ", by reading its mailbox itself"
+    route = turn.get("route") or "adapter"
+    told = ("" if route == NO_ROUTE else f", by its {route}") + f" ({turn.get('kind')})"
     if (turn.get("attempt") or 0) > 1:
         told += f", at attempt {turn['attempt']}"
     usage = turn.get("usage") or {}
@@ -96,20 +100,11 @@ _USAGE = {"input_tokens": "tokens in", "output_tokens": "tokens out", "cost_usd"
 
 def _tell_failure(hub: Calls, name: str, error: AskFailed, seconds: float, *, as_json: bool) -> None:
     turn = _turn(hub, error.message_id)
-    why = _notice(hub, error.message_id) or error.text
+    why = "\n".join(notices(hub, error.message_id)) or error.text
     if as_json:
         say.data({"agent": name, "id": error.message_id, "answered": False, "seconds": round(seconds, 3),
                   "reason": error.reason, "text": why, **_of_turn(turn)})  # fmt: skip
         return
-    route = f", {_by(turn)}" if turn else ""
+    route = _by(turn) if turn else ""
     say.line(f"{name} did not answer ({error.reason}), after {seconds:.1f} s{route}")
-    say.line(why)
-
-
-def _notice(hub: Calls, message_id: str) -> str:
-    """What the hub wrote about a message that failed; it says more than the reason. "" where it is not found."""
-    try:
-        said = [row.get("message") or {} for row in hub.thread(message_id, limit=_PAGE).get("messages") or []]
-    except HubError:
-        return ""
-    return next((str(each.get("text") or "") for each in said if each.get("about") == message_id), "")
+    say.lines(why)

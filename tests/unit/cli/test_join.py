@@ -98,3 +98,30 @@ def test_leave_that_is_refused_keeps_the_token(run: Run, hub: FakeHub, data_dir:
     hub.on("DELETE /v1/agents/scout", problem(404, "unknown_agent"))
     assert run("leave", "scout")[0] == 1
     assert tokens.find(str(data_dir), "scout") is not None
+
+
+# ---- an agent that is woken
+
+WEBHOOK = ("--webhook", "http://127.0.0.1:9/", "--secret-file")
+WOKEN = "the hub wakes scout for each message. Try it: angelia wake scout"
+
+
+def test_an_agent_that_is_woken_is_said_to_be_also_when_only_its_title_is_new(run: Run, hub: FakeHub) -> None:
+    hub.on(AGENT, answer({"handle": "scout", "keyed": False, "adapter": {"kind": "command"}}))
+    _, _, err = run("join", "scout", "--title", "Scout")
+    assert WOKEN in err
+    assert "angelia listen" not in err
+    assert WOKEN in run("join", "scout", "--open")[2]
+
+
+def test_what_cannot_be_woken_yet_is_not_to_be_tried_and_the_option_is_said_as_it_is_typed(
+    run: Run, hub: FakeHub, data_dir: Path
+) -> None:
+    (data_dir / "secret").write_text("whsec_AAAA")
+    hub.on(AGENT, answer({"handle": "scout", "keyed": False, "adapter": {"kind": "webhook"}}))
+    hub.on("GET /v1/agents/scout/check", answer({"problem": "It is private: join it with allow_private."}))
+    _, _, err = run("join", "scout", *WEBHOOK, str(data_dir / "secret"))
+    assert "cannot be woken yet: It is private: join it with --allow-private." in err
+    assert "Try it" not in err
+    hub.on("GET /v1/agents/scout/check", answer({"problem": None})).on(INBOX, PAGE)
+    assert WOKEN in run("join", "scout", *WEBHOOK, str(data_dir / "secret"))[2]

@@ -125,6 +125,24 @@ def test_message_that_failed(run: Run, hub: FakeHub) -> None:
     assert "failed: It was withdrawn. (cancelled)" in run("message", ID)[1]
 
 
+def test_a_failed_delivery_is_told_whole_in_the_words_of_its_notice(run: Run, hub: FakeHub) -> None:
+    rows = [{"to": "scout", "seq": 1, "state": "failed", "reason": "unknown", "ended_at": ago(minutes=1)}]
+    failure = {"reason": "unknown", "text": "Nobody knows."}
+    hub.on(RECEIPT, answer({"message": message("hi"), "deliveries": rows, "failure": failure}))
+    assert "\nfailed: Nobody knows. (unknown)\n\nhi\n" in run("message", ID)[1]
+    notice = {"about": ID, "reason": "unknown", "text": "Not answered.\nscout: answered\x1b[2J" + "x" * 500}
+    said = [{"message": message("hi")}, {"message": {**notice, "about": "1" * 32, "text": "another"}}]
+    hub.on(
+        f"GET /v1/threads/{ID}",
+        answer({"thread": ID, "messages": said, "next": 7}),
+        answer({"thread": ID, "messages": [{"message": notice}], "next": None}),
+    )
+    out = run("message", ID)[1]
+    assert f"\nfailed: Not answered.\n    scout: answered\\x1b[2J{'x' * 500}\n\nhi\n" in out
+    assert "another" not in out
+    assert "Nobody knows" not in out
+
+
 def test_message_of_nobody(run: Run, hub: FakeHub) -> None:
     hub.on(RECEIPT, problem(404, "unknown_message", "There is no such message of yours."))
     assert run("message", ID)[0] == 1
@@ -153,6 +171,11 @@ def test_agents(run: Run, hub: FakeHub) -> None:
     assert lines[3].startswith("guest       away (open)  0")
     assert "Bob - builds\\n\\x1b" in lines[2]
     assert json.loads(run("agents", "--json")[1])["agents"][0]["handle"] == "hermes"
+
+
+def test_what_is_in_hand_has_waited_for_nobody(run: Run, hub: FakeHub) -> None:
+    hub.on("GET /v1/agents", answer({"agents": [agent("busy", queued=0, oldest_unread_at=ago(minutes=5))]}))
+    assert run("agents")[1].splitlines()[1].split() == ["busy", "away", "0"]
 
 
 def test_nobody(run: Run, hub: FakeHub) -> None:
@@ -189,7 +212,7 @@ def test_status_of_a_hub_that_is_well(run: Run, hub: FakeHub) -> None:
     assert lines[3] == "1 listening, 0 dead letters, 0 held, 5.0 GiB of disk free"
     assert lines[5].split() == ["AGENT", "STATE", "QUEUED", "OLDEST"]
     assert lines[6].split() == ["scout", "away", "1", "9", "min"]
-    assert lines[7].split() == ["hermes", "online", "0", "9", "min"]
+    assert lines[7].split() == ["hermes", "online", "0"]  # it has none that waits
 
 
 def test_status_says_what_is_wrong_first(run: Run, hub: FakeHub) -> None:
@@ -236,6 +259,18 @@ def test_status_shows_first_whose_mail_nobody_reads(run: Run, hub: FakeHub) -> N
     online = {name: {"online": name == "busy"} for name in ("busy", "idle", "left", "new")}
     status(hub, agents=online, queues={"busy": 90, "idle": 0, "left": 2, "new": 5})
     assert [line.split()[0] for line in run("status")[1].splitlines()[-4:]] == ["new", "left", "busy", "idle"]
+
+
+def test_status_shows_who_is_woken_and_names_whole_where_they_fit(run: Run, hub: FakeHub) -> None:
+    status(hub, names=("b" * 56,))
+    assert run("status")[1].splitlines()[-1].split() == ["b" * 56, "online", "0"]
+    status(hub, names=("b" * 57,))
+    assert len(run("status")[1].splitlines()[-1].split()[0]) == 56
+    hub.on("GET /v1/agents", answer({"agents": [agent("scout", adapter={"kind": "claude_code"}), agent("ann")]}))
+    status(hub, names=("ann", "scout"))
+    assert [line.split()[:3] for line in run("status")[1].splitlines()[-2:]] == [
+        ["scout", "away,", "claude_code"], ["ann", "online", "0"],
+    ]  # fmt: skip
 
 
 def test_status_without_a_hub_says_so_and_by_what_fault_the_last_one_ended(run: Run, data_dir: Path) -> None:

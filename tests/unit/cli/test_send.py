@@ -69,7 +69,7 @@ def test_bytes_that_are_no_utf8_are_refused_with_their_place(run: Run, hub: Fake
 def test_a_body_is_any_json(run: Run, hub: FakeHub) -> None:
     for body in ('{"a": [1, null]}', "null", '"text"', "17"):
         assert run("send", "hermes", "--body", body)[0] == 0
-        said = hub.requests[-1].json
+        said = hub.asked(ROUTE)[-1].json
         assert said["body"] == json.loads(body)
         assert "text" not in said
 
@@ -119,6 +119,16 @@ def test_one_plain_line(run: Run, hub: FakeHub) -> None:
     )
 
 
+def test_who_is_woken_by_it_is_said_to_be(run: Run, hub: FakeHub) -> None:
+    hub.on(ROUTE, sent(("a", "queued"), ("b", "leased"), ("c", "queued"), ("d", "queued")))
+    for name, adapter in (("a", {"kind": "command"}), ("b", {"kind": "hermes"}), ("c", None)):
+        hub.on(f"GET /v1/agents/{name}", answer({"handle": name, "adapter": adapter}))
+    told = f"{ID} a is woken by it, b is woken by it, c: queued until it is read, and 1 more\n"
+    assert run("send", "*", "hi") == (0, told, "")
+    hub.on("GET /v1/agents/a", problem(503, "unwell"))  # what was sent was sent
+    assert run("send", "*", "hi")[1].startswith(f"{ID} a: queued until it is read, b is woken by it")
+
+
 def test_who_did_not_get_it_is_said(run: Run, hub: FakeHub) -> None:
     hub.on(ROUTE, sent(("a", "queued"), refused=[{"to": "b", "code": "mailbox_full", "detail": "It is full."}]))
     code, _, err = run("send", "*", "hi")
@@ -143,7 +153,7 @@ def test_a_refusal(run: Run, hub: FakeHub) -> None:
 def test_a_lost_connection_is_mended_and_nobody_is_bothered(run: Run, hub: FakeHub) -> None:
     hub.on(ROUTE, drop, sent(("hermes", "queued")))
     assert run("send", "hermes", "hi")[0] == 0
-    assert len({request.json["id"] for request in hub.requests}) == 1
+    assert len({request.json["id"] for request in hub.asked(ROUTE)}) == 1
 
 
 # ---- reply

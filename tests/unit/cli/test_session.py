@@ -228,3 +228,63 @@ def test_a_refusal_is_passed_on(run: Run, hub: FakeHub) -> None:
     code, _, err = run("inbox", "--as", "scout")
     assert code == 1
     assert "The name scout is keyed. (token_required)" in err
+
+
+# ---- inside a turn
+
+INSIDE = "this runs inside a turn of scout; the hub's owner does this from a terminal of their own"
+
+
+@pytest.fixture(params=["ANGELIA_CONVERSATION", "ANGELIA_ID"])
+def turn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANGELIA_AGENT", "scout")
+    monkeypatch.setenv(request.param, "0" * 32)
+
+
+OWNERS = (
+    "up", "up --replace", "down", "doctor", "service status", "tail", "join x", "leave x", "wake x", "turns", "dead",
+    "backup", "restore x", "send --as human a b", "send --as other a b", "inbox --as human", "ask --as other a b",
+    "listen --as human", "threads --as human", "agents --as human",
+    "gateway --stdio --as human", "briefing --as human",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", OWNERS)
+@pytest.mark.usefixtures("turn")
+def test_what_is_the_owners_ends_in_a_sentence_inside_a_turn(run: Run, hub: FakeHub, data_dir: Path, line: str) -> None:
+    (data_dir / "x").touch()
+    words = line.replace("restore x", f"restore {data_dir / 'x'}").split()
+    code, out, err = run(*words)
+    assert (code, (out + err).count("\n")) == (1, 1)
+    assert INSIDE in out + err
+    assert not hub.requests
+
+
+@pytest.mark.usefixtures("turn")
+def test_inside_a_turn_the_agent_calls_by_the_url_with_its_token_or_as_anyone(
+    run: Run, hub: FakeHub, far: FakeHub, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far.on(ROUTE, SENT)
+    note(data_dir, instance="aa", socket=str(data_dir / "hub.sock"), addresses=[far.url])
+    assert run("send", "hermes", "hi")[0] == 0  # a command of a listener: it has no token, and no URL was said
+    monkeypatch.setenv("ANGELIA_URL", far.url)
+    assert run("send", "hermes", "hi", "--as", "Scout")[0] == 0
+    monkeypatch.setenv("ANGELIA_TOKEN", "of-scout")
+    assert run("send", "hermes", "hi")[0] == 0
+    assert [request.headers.get("authorization") for request in far.asked(ROUTE)] == [None, None, "Bearer of-scout"]
+    assert [request.json["from"].lower() for request in far.asked(ROUTE)] == ["scout"] * 3
+    far.on("GET /v1/agents", answer({"agents": []}))
+    assert run("agents")[0] == 0
+    assert far.requests[-1].headers["authorization"] == "Bearer of-scout"
+    assert not hub.requests
+
+
+@pytest.mark.usefixtures("turn")
+def test_inside_a_turn_the_socket_is_no_way_without_a_token(run: Run, hub: FakeHub, data_dir: Path) -> None:
+    code, _, err = run("send", "hermes", "hi", "--hub", hub.url)
+    assert (code, "has no token" in err) == (1, True)
+    assert not hub.requests
+    tokens.save(str(data_dir), "scout", "of-scout")
+    hub.on(ROUTE, SENT)
+    assert run("send", "hermes", "hi")[0] == 0
+    assert hub.requests[0].headers["authorization"] == "Bearer of-scout"

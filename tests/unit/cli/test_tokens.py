@@ -2,6 +2,7 @@
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,11 @@ def test_a_file_that_holds_no_token(data_dir: Path) -> None:
         (data_dir / "tokens" / "scout").write_bytes(content)
         with pytest.raises(Refused):
             tokens.read(str(data_dir), "scout")
+
+
+def test_many_at_once_leave_one_whole_token_and_nothing_else(data_dir: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        kept = list(pool.map(lambda number: tokens.save(str(data_dir), "scout", f"secret-{number}"), range(64)))
+    assert set(kept) == {str(data_dir / "tokens" / "scout")}
+    assert os.listdir(data_dir / "tokens") == ["scout"]
+    assert str(tokens.read(str(data_dir), "scout")).startswith("secret-")

@@ -67,6 +67,14 @@ def test_whatever_there_is_it_fits_a_terminal(run: Run, hub: FakeHub) -> None:
     assert "\x1b" not in out
 
 
+def test_names_are_whole_while_there_is_room(run: Run, hub: FakeHub) -> None:
+    hub.on(TURNS, turns({**turn(agent="night-build-of-the-ops"), "from": "a-long-name@vps-1"}))
+    assert run("turns")[1].splitlines()[1].split()[1:3] == ["night-build-of-the-ops", "a-long-name@vps-1"]
+    hub.on(TURNS, turns({**turn(), "from": "f" * 64}))
+    (line,) = run("turns")[1].splitlines()[1:]
+    assert (len(line), line.split()[1]) == (80, "scout")
+
+
 def test_ids_are_as_long_as_tells_them_apart(run: Run, hub: FakeHub) -> None:
     hub.on(TURNS, turns(turn(id="a" * 20 + "0" * 12), turn(id="a" * 20 + "1" * 12)))
     assert [line.split()[0] for line in run("turns")[1].splitlines()[1:]] == ["a" * 20 + "0", "a" * 20 + "1"]

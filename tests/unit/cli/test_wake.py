@@ -105,7 +105,11 @@ def test_a_second_attempt_and_a_stream_are_told(run: Run, hub: FakeHub) -> None:
 
 def test_a_turn_that_failed_says_why_in_the_words_of_the_notice(run: Run, hub: FakeHub) -> None:
     def failed(sock: socket.socket) -> bool:
-        notice = {"about": asked()["id"], "text": "Your message to scout was not answered. It waits\x07."}
+        notice = {
+            "about": asked()["id"],
+            "reason": "provider_rate_limit",
+            "text": "Your message to scout was not answered. It waits\x07.",
+        }
         rows = [{"message": {"text": "the question"}}, {"message": notice}]
         hub.on(f"GET /v1/threads/{asked()['id']}", answer({"messages": rows, "next": None}))
         return bool(fails()(sock))
@@ -164,3 +168,10 @@ def test_no_answer_in_time_ends_with_5_and_says_what_to_look_at(run: Run, hub: F
     code, _, err = run("wake", "scout", "--wait", "0")
     assert code == 5
     assert "angelia message " in err
+
+
+def test_no_route_is_told_where_there_was_none(run: Run, hub: FakeHub) -> None:
+    hub.on(ASK, fails("missing_config")).on("GET /v1/turns", turns({**TURN, "route": "none", "usage": None}))
+    first = run("wake", "scout")[1].splitlines()[0]
+    assert re.fullmatch(r"scout did not answer \(missing_config\), after \d+\.\d s \(claude_code\)", first)
+    assert "route" not in json.loads(run("wake", "scout", "--json")[1])

@@ -28,7 +28,7 @@ ROUTE = "ACP"
 PATIENCE = 0.8
 AUTH_REQUIRED = -32000
 # Of the hub's variables for a turn only those hold for a process that outlives it.
-LASTING = ("ANGELIA_AGENT", "ANGELIA_URL", "ANGELIA_TOKEN")
+LASTING = ("ANGELIA_AGENT", "ANGELIA_URL", "ANGELIA_TOKEN", "ANGELIA_CONVERSATION")
 _STOPS: Mapping[str, tuple[str, Reason]] = {
     "refusal": ("The agent refused to go on.", Reason.AGENT_BLOCKED),
     "cancelled": ("The agent's turn was stopped at its own side.", Reason.CANCELLED),
