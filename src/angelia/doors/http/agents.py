@@ -8,6 +8,7 @@ from angelia.bus.core import Bus
 from angelia.doors.http.call import Call
 from angelia.doors.http.hub import Hub
 from angelia.model.address import LOCAL, check_handle, mailbox_of
+from angelia.model.errors import UnknownAgent
 from angelia.protocol import native
 from angelia.protocol.adapters import kind_of
 from angelia.protocol.bot_relay_rows import Row
@@ -29,6 +30,8 @@ async def one(call: Call, bus: Bus, hub: Hub) -> None:
     may(call.caller, "look_at_agents")
     handle = bus.directory.require(check_handle(call.param("handle")))
     rows = await roster(bus, handle.lower())
+    if not rows:
+        raise UnknownAgent(f"{handle} is the hub's owner, and no agent.", suggestions=[])
     await call.answer(_out(rows[0]))
 
 
