@@ -79,6 +79,9 @@ def expected(bus: Bus, delivery: Delivery, intent: Intent) -> str | None:
             return "the agent is connected and takes it next"
         if delivery.connection is not None:
             return "waits until its relay fetches it"
+        agent = bus.directory.find(delivery.mailbox)
+        if agent is not None and agent.adapter is not None and intent is not Intent.ACK:
+            return "the hub wakes the agent for it"
         return "waits until the agent reads its mailbox"
     if delivery.state is State.LEASED:
         where = "its turn is running" if delivery.hand is Hand.TURN else "in the agent's hands"

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from angelia.bus import turns
+from angelia.bus.agents import put_agent
 from angelia.bus.ask import ask
-from angelia.bus.caller import OPEN
+from angelia.bus.caller import ADMIN, OPEN
 from angelia.bus.cancel import cancel
 from angelia.bus.look import expected
 from angelia.bus.publish import Draft
@@ -257,6 +258,14 @@ async def test_a_turn_is_stopped_by_its_message_and_no_other(hub: SmallHub) -> N
     assert (run.stopped, stopped) == (True, [True])
     with pytest.raises(NotFound):
         turns.stop(hub.bus, "0" * 32)
+
+
+async def test_a_receipt_says_that_the_agent_is_woken_for_it(hub: SmallHub) -> None:
+    sent = await hub.send()
+    assert expected(hub.bus, await hub.row(sent), Intent.INFORM) == "waits until the agent reads its mailbox"
+    await put_agent(hub.bus, ADMIN, "ann", None, None, b'{"kind":"command"}')
+    assert expected(hub.bus, await hub.row(sent), Intent.INFORM) == "the hub wakes the agent for it"
+    assert expected(hub.bus, await hub.row(sent), Intent.ACK) == "waits until the agent reads its mailbox"
 
 
 async def test_a_receipt_says_that_the_turn_runs_and_what_waits_behind_it(hub: SmallHub) -> None:

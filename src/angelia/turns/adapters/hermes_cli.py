@@ -16,8 +16,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from angelia.model.address import LOCAL, PERSON, RESERVED, parse
+from angelia.model.address import PERSON, RESERVED, parse
 from angelia.model.failure import Reason
+from angelia.protocol.bot_relay import profile_of
+from angelia.protocol.bot_relay_mail import author
 from angelia.protocol.json import encode
 from angelia.turns.adapters.hermes_api import ERROR_TEXT, typed
 from angelia.turns.adapters.port import Answered, Failed, Lost, Outcome, Tools, Turn
@@ -62,9 +64,9 @@ def environment(turn: Turn, tools: Tools, home: str | None) -> dict[str, str]:
     variables = {**_plain(tools.environment, home), **turn.environment}
     if turn.again:
         variables["HERMES_RESUME_UNANSWERED_TURN"] = "1"
-    author = _author(turn)
-    if author is not None:
-        variables["HERMES_TURN_AUTHOR"] = encode(author).decode()
+    writer = _author(turn)
+    if writer is not None:
+        variables["HERMES_TURN_AUTHOR"] = encode(writer).decode()
     return variables
 
 
@@ -73,8 +75,8 @@ def _author(turn: Turn) -> dict[str, object] | None:
     sender = parse(turn.message.sender)
     if sender.name.lower() == PERSON or (sender.is_local and sender.name.lower() in RESERVED):
         return None
-    profile = "default" if sender.name.lower() == "hermes" else sender.name
-    return {"id": f"bot:{sender.connection or LOCAL}/{profile}", "name": sender.name, "is_bot": True}
+    profile = profile_of(sender.name)
+    return author(profile, sender.name, sender.connection)
 
 
 def _outcome(ended: Ended, turn: Turn) -> Outcome:
