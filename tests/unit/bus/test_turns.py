@@ -78,6 +78,25 @@ async def test_while_a_turn_runs_no_other_hand_gets_mail(hub: SmallHub) -> None:
     assert await reader.read() == ["2", "3"]
 
 
+async def test_what_arrives_while_a_turn_runs_is_not_for_the_stream_either(hub: SmallHub) -> None:
+    await hub.send(text="1")
+    run = await begin(hub)
+    reader = await hub.listen()
+    assert await reader.read() == []
+    sent = await hub.send(text="2")
+    assert (await hub.row(sent)).state is State.QUEUED
+    await turns.answered(hub.bus, run, "")
+    assert await reader.read() == ["2"]
+
+
+async def test_who_leaves_without_having_taken_anything_lets_the_adapter_look(hub: SmallHub) -> None:
+    with hub.bus.runs.signals.watch("ann") as watch:
+        reader = await hub.listen()
+        ticket = watch.ticket()
+        await reader.close()
+        assert watch.changed(ticket).done()
+
+
 async def test_acks_start_no_turn_and_are_shown_with_the_next(hub: SmallHub) -> None:
     noted = await hub.send(text="thanks", intent="ack")
     assert await turns.begin(hub.bus, "ann", "command") is None
@@ -123,7 +142,8 @@ async def test_an_empty_answer_to_a_request_is_one_and_to_an_inform_is_none(hub:
     informed = await hub.send()
     assert not await turns.answered(hub.bus, await begin(hub), "")
     assert (await hub.row(informed)).state is State.DELIVERED
-    assert texts(await hub.take("bob")) == [""]
+    (reply,) = await hub.take("bob")
+    assert (reply.envelope.text, reply.envelope.intent) == ("", Intent.ACK)  # nothing to wake anybody for
 
 
 async def test_what_is_said_to_an_answer_goes_nowhere(hub: SmallHub) -> None:
