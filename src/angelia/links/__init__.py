@@ -1,0 +1,1 @@
+"""Hands and doors to other hubs and to gateways of Hermes'."""
