@@ -16,12 +16,13 @@ import pytest
 from angelia.bus.ports import Found, Sight, Tx
 from angelia.model.errors import Unwell
 from angelia.model.query import Query, read_phrases
-from angelia.storage.load import Loads
 from angelia.storage.sqlite.connect import Desk, open_writer
 from angelia.storage.sqlite.index import BUSY_CHANGES, BUSY_SECONDS, STEP_ROWS, SearchIndex
 from angelia.storage.sqlite.migrate import known, migrate
+from angelia.storage.sqlite.queries import SQL
+from angelia.storage.sqlite.rows import CHECKED, CHECKSUM, delivery_row, message_row
 from angelia.storage.sqlite.store import SqliteStore
-from angelia.storage.sqlite.tx import Seqs, SqliteTx
+from angelia.storage.sqlite.tx import SqliteTx
 from tests.conformance.conftest import ROOMY
 from tests.conformance.mail import NOW, PLENTY, accept, delivery, envelope, put
 from tests.fakes.disks import FaultyDisk
@@ -417,15 +418,25 @@ async def test_bytes_that_flipped_do_not_stop_it(path: Path) -> None:
     desk.close()
 
 
+def _put_as_first(desk: Desk, number: int) -> None:
+    """A message and its delivery in the columns of the first format."""
+    message = envelope(number)
+    columns = message_row(message, message.created_at)
+    desk.run(
+        SQL["add_message"].replace(" origin,", "").replace("(?, ", "(", 1), (*columns[:CHECKED], columns[CHECKSUM])
+    )
+    row = delivery_row(number, delivery(message, number))
+    desk.run(SQL["add_delivery"].replace(", owes", "").replace("(?, ", "(", 1), row[:-1])
+
+
 async def test_a_store_of_the_first_format_becomes_one_that_is_searched(path: Path) -> None:
     path.parent.mkdir()
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     desk = open_writer(path, "full", None)
     migrate(desk.db, path, known()[:1])
     desk.control("BEGIN IMMEDIATE")
-    tx = SqliteTx(desk, Loads(), Seqs(0), savepoint=False)
     for number in range(1, 400):
-        accept(tx, number)
+        _put_as_first(desk, number)
     desk.run("INSERT INTO meta (name, value) VALUES ('seq', 399), ('epoch', 'abcdef01'), ('instance', 'x')")
     desk.run("INSERT INTO meta (name, value) VALUES ('secret', zeroblob(32))")
     desk.control("COMMIT")

@@ -6,7 +6,7 @@ import pytest
 
 from angelia.bus.ports import Parcel, Scope, Store, Tx
 from angelia.model.delivery import Delivery, Hand, State
-from angelia.model.envelope import Intent, Kind, Lane, Replay
+from angelia.model.envelope import Intent, Kind, Lane, Origin, Replay
 from angelia.model.failure import Reason
 from tests.conformance.mail import (
     HOUR,
@@ -571,3 +571,34 @@ async def test_a_parcel_is_a_delivery_with_its_message(store: Store) -> None:
         lambda view: view.due(NOW + 2 * HOUR, 1),
     ):
         assert await store.read(look) == [Parcel(parcel.delivery, parcel.envelope)]
+
+
+async def test_what_is_owed_to_a_connection_is_found_once_it_has_an_outcome_and_until_it_is_told(store: Store) -> None:
+    waiting = await put(store, 1, owes="box")
+    ended = await put(store, 2, owes="box", state=State.FAILED, sweep_at=None)
+    await put(store, 3, owes="desk", state=State.DELIVERED)
+    await put(store, 4, state=State.DELIVERED)
+    assert [d.key for d in await store.read(lambda view: view.owed("box", 9))] == [ended.delivery.key]
+    done = waiting.delivery._replace(state=State.DELIVERED)
+    assert await store.write(lambda tx: tx.move(waiting.delivery, done))
+    assert [d.owes for d in await store.read(lambda view: view.owed("box", 9))] == ["box", "box"]
+    assert await store.write(lambda tx: tx.move(done, done._replace(owes=None)))
+    assert [d.key for d in await store.read(lambda view: view.owed("box", 9))] == [ended.delivery.key]
+    assert await store.read(lambda view: view.owed("box", 0)) == []
+
+
+async def test_what_waits_for_a_connection_is_counted_up_to_a_bound_with_its_oldest(store: Store) -> None:
+    await put(store, 1, "a@box", connection="box", accepted_at=NOW + 500)
+    await put(store, 2, "b@box", connection="box", accepted_at=NOW + 400)
+    await put(store, 3, "c@desk", connection="desk", accepted_at=NOW + 1)
+    await put(store, 4, "c@box", connection="box", state=State.FORWARDED)
+    assert await store.read(lambda view: view.backlog("box", 100)) == (2, NOW + 400)
+    assert (await store.read(lambda view: view.backlog("box", 1)))[0] == 1
+    assert await store.read(lambda view: view.backlog("nowhere", 100)) == (0, None)
+
+
+async def test_what_a_sender_said_at_another_hub_is_kept_and_guarded(store: Store) -> None:
+    said = Origin("a" * 32, "ops", "hermes@laptop", None, "message", None)
+    message = envelope(1)._replace(origin=said, via=("a" * 32, "b" * 32))
+    await store.write(lambda tx: tx.add(message, [delivery(message, tx.next_seq())]))
+    assert await store.read(lambda view: view.message(message.id)) == message

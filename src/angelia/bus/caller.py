@@ -64,6 +64,8 @@ MAY: dict[str, frozenset[Rank]] = {
     "relay_deliver": _ANYONE,
     "dead_letters": _ADMINS,
     "look_at_events": _ADMINS,
+    "look_at_connections": _ANYONE,
+    "connect": _ADMINS,
     "back_up": _ADMINS,
     "stop_hub": _ADMINS,
 }

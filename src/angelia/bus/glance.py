@@ -5,13 +5,14 @@ It never waits long for a store that is sick, and never changes anything. What i
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from angelia.bus.core import Bus
 from angelia.bus.ports import Load, Scope, View
 from angelia.model.address import PERSON
+from angelia.model.connection import Condition
 from angelia.model.limits import DAY, HOUR, MIB, MINUTE
 
 NEARLY_FULL_BYTES = 1024 * MIB  # a matter of days; the hub keeps its last 64 MiB back for acks
@@ -51,8 +52,8 @@ class _Box:
     readers: int
 
 
-async def glance(bus: Bus, failing: str | None, disk: Disk | None) -> Glance:
-    """Look. ``failing`` is what the self-test says, None when all is well."""
+async def glance(bus: Bus, failing: str | None, disk: Disk | None, links: Sequence[Condition] = ()) -> Glance:
+    """Look. ``failing`` is what the self-test says, None when all is well; ``links``: how each connection stands."""
     found = Glance()
     boxes = [_box(bus, agent.mailbox, agent.handle) for agent in bus.directory.agents.values()]
     boxes.append(_box(bus, PERSON, PERSON))
@@ -71,6 +72,7 @@ async def glance(bus: Bus, failing: str | None, disk: Disk | None) -> Glance:
         *_counted(found.dead, "dead letter", "angelia dead lists them"),
         *_counted(found.held, "held message", "a person has to release them: angelia dead"),
         *_named(_near(bus, box) for box in boxes),
+        *_named(_of_link(link, now) for link in sorted(links, key=_worst_first)),
         *_named(
             f"nobody reads {box.name}: {box.load.queued:,} wait, the next one for {_span(age)}"
             for box, age in sorted(unread, key=lambda row: -row[1])
@@ -119,6 +121,25 @@ def _counted(count: int, what: str, then: str) -> list[str]:
     return [f"{many} {what}{'' if count == 1 else 's'}: {then}"] if count else []
 
 
+def _worst_first(link: Condition) -> tuple[bool, int, str]:
+    return link.up, link.oldest_at or link.since, link.connection.id
+
+
+def _of_link(link: Condition, now: int) -> str:
+    """A connection that is down: since when, and how much waits for it. One that only its other side dials may be away
+    for days (a laptop), which is worth a word once something waits."""
+    name = link.connection.name
+    if link.up:
+        return f"{name} is up, with a warning: angelia connections shows it" if link.warning else ""
+    if not (link.connection.target or link.waiting):
+        return ""
+    why = f" ({link.kind.replace('_', ' ')})" if link.kind else ""
+    told = f"{name} has been down for {_span(now - link.since)}{why}"
+    if link.waiting and link.oldest_at is not None:
+        told += f": {link.waiting:,} wait, the oldest for {_span(now - link.oldest_at)}"
+    return told
+
+
 def _near(bus: Bus, box: _Box) -> str:
     count, size = bus.limits.mailbox_deliveries, bus.limits.mailbox_bytes
     if box.load.open >= count * NEAR:
@@ -135,7 +156,9 @@ def _named(problems: Iterable[str]) -> list[str]:
 
 
 def _span(milliseconds: int) -> str:
-    seconds = milliseconds // 1000
+    seconds = max(0, milliseconds // 1000)
+    if seconds < MINUTE:
+        return f"{seconds} s"
     if seconds < HOUR:
         return f"{seconds // MINUTE} min"
     return f"{seconds // HOUR} h" if seconds < 2 * DAY else f"{seconds // DAY} d"

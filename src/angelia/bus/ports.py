@@ -155,6 +155,15 @@ class View(Protocol):
         """Everything that is leased to a turn, by key; after a start: what the hub before was in the middle of."""
         ...
 
+    def owed(self, connection: str, limit: int) -> list[Delivery]:
+        """Those that came by a connection and have ended, or were delivered, without its being told; by key."""
+        ...
+
+    def backlog(self, connection: str, limit: int) -> tuple[int, int | None]:
+        """How many wait to be carried by a connection, counted to ``limit``, and when the oldest of them was accepted
+        (UTC ms)."""
+        ...
+
     def note(self, name: str) -> bytes | None: ...
     def notes(self, prefix: str) -> list[Note]:
         """Those whose names begin so, by name."""

@@ -138,7 +138,8 @@ class Delivery(NamedTuple):
     """One message in one mailbox. ``key`` never changes; ``seq`` does when it is handed over after a later one.
 
     ``connection`` is None for a mailbox of this hub. ``deferred``: queued, and not due yet (a nack's delay, known to
-    the hub that runs). ``sweep_at``: when time alone must change it next (UTC milliseconds); None when never.
+    the hub that runs). ``sweep_at``: when time alone must change it next (UTC milliseconds); None when never. ``owes``:
+    the key of the connection that it came by and that must still be told what became of it.
     """
 
     key: int
@@ -164,6 +165,7 @@ class Delivery(NamedTuple):
     delivered_at: int | None = None
     answered_at: int | None = None
     ended_at: int | None = None
+    owes: str | None = None
 
 
 LANE_ORDER = {"person": 0, "normal": 1}

@@ -46,11 +46,23 @@ class Replay(StrEnum):
     ASK = "ask"
 
 
+class Origin(NamedTuple):
+    """What the sender said where the message was first accepted, and at which hub (its id): with the text, the body and
+    ``in_reply_to``, all that the fingerprint is made over. Kept of messages that cross to another hub."""
+
+    hub: str
+    sender: str
+    to: str
+    intent: str | None
+    kind: str
+    thread: str | None
+
+
 class Envelope(NamedTuple):
     """One accepted message. Times are UTC milliseconds; ``body`` is compact JSON, as bytes.
 
     ``flat``: the body is a seed payload, an object that stands for the whole message (its ``text`` is the text).
-    ``origin``: ``{hub, from, to}`` where it was first accepted, when that was another hub.
+    ``via``: the ids of the hubs that it has passed; ``origin``: None where it never leaves this hub.
     """
 
     id: str
@@ -75,6 +87,7 @@ class Envelope(NamedTuple):
     about: str | None = None
     reason: str | None = None
     key: str | None = None
+    origin: Origin | None = None
 
     @property
     def size(self) -> int:

@@ -149,6 +149,15 @@ class MemoryView:
         found = (d for d in self._rows.deliveries.values() if d.state is State.LEASED and d.hand is Hand.TURN)
         return sorted(found, key=lambda d: d.key)
 
+    def owed(self, connection: str, limit: int) -> list[Delivery]:
+        found = (d for d in self._rows.deliveries.values() if d.owes == connection and not d.state.open)
+        return sorted(found, key=lambda d: d.key)[:limit]
+
+    def backlog(self, connection: str, limit: int) -> tuple[int, int | None]:
+        queued = (d for d in self._rows.deliveries.values() if d.state is State.QUEUED and not d.deferred)
+        found = sorted((d for d in queued if d.connection == connection), key=lambda d: (d.lane, d.seq))[:limit]
+        return len(found), min((d.accepted_at for d in found), default=None)
+
     def note(self, name: str) -> bytes | None:
         found = self._rows.notes.get(name)
         return found.value if found else None

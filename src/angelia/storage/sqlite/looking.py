@@ -18,7 +18,7 @@ import msgspec
 from angelia.model.errors import Stopping, Unwell
 from angelia.storage.sqlite.migrate import APPLICATION_ID, known
 from angelia.storage.sqlite.queries import SQL
-from angelia.storage.sqlite.rows import CHECKED, checksum
+from angelia.storage.sqlite.rows import CHECKSUM, is_sound
 from angelia.storage.sqlite.soundness import fault_of
 
 SEAL = "seal"  # in meta, of a copy alone
@@ -28,7 +28,7 @@ REST_SECONDS = 0.001
 _COUNTS, _ALL_MESSAGES, _VALUE = SQL["counts"], SQL["all_messages"], SQL["value"]
 # Of tables as they are in the file: a copy of an older format is looked through as it was written.
 _ALL_OTHERS = (SQL["all_deliveries"], SQL["all_agents"], SQL["tokens"], SQL["all_contacts"], SQL["all_removed"])
-_ALL_NOTES, _HAS_NOTES = SQL["all_notes"], SQL["has_notes"]
+_ALL_NOTES, _HAS_NOTES, _HAS_ORIGIN = SQL["all_notes"], SQL["has_notes"], SQL["has_origin"]
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -111,9 +111,10 @@ def digest(db: apsw.Connection, file: Path, pace: Pace) -> bytes:
     """What all rows come to; ``Damaged`` where a message is not what was written."""
     whole = blake2b(digest_size=32)
     bad: list[tuple[int, str]] = []
-    for rows in _slices(db, _ALL_MESSAGES, pace):
-        bad += [(row[-1], row[0]) for row in rows if checksum(row[:CHECKED]) != row[CHECKED]]
-        whole.update(b"".join(row[CHECKED] for row in rows))
+    messages = _ALL_MESSAGES if db.execute(_HAS_ORIGIN).fetchall() else _ALL_MESSAGES.replace("m.origin", "NULL")
+    for rows in _slices(db, messages, pace):
+        bad += [(row[-1], row[0]) for row in rows if not is_sound(row)]
+        whole.update(b"".join(row[CHECKSUM] for row in rows))
     if bad:
         names = ", ".join(message_id for _, message_id in bad[:3])
         raise Damaged(f"{len(bad)} messages in {file} are not what was written ({names}).", tuple(bad))

@@ -7,21 +7,21 @@
 -- The columns of one delivery, in the order that rows.delivery_of takes them.
 d.key, d.seq, m.id, d.mailbox, d.recipient, d.connection, d.sender, d.lane, d.size, d.state, d.attempt, d.used,
 d.deferred, d.hand, d.reason, d.late, d.accepted_at, d.expires_at, d.sweep_at, d.leased_at, d.delivered_at,
-d.answered_at, d.ended_at;
+d.answered_at, d.ended_at, d.owes;
 
 -- part: message
 -- The columns of one message, in the order that rows.message_of takes them and that the checksum is made over.
 m.id, m.sender, m.recipient, m.intent, m.kind, m.text, m.body, m.flat, m.thread, m.in_reply_to, m.chain, m.depth,
 m.via, m.lane, m.replay, m.created_at, m.expires_at, m.verified, m.about, m.reason, m.key, m.fingerprint,
-m.accepted_at, m.checksum, m.number;
+m.accepted_at, m.origin, m.checksum, m.number;
 
 -- ------------------------------------------------------------------------------------------------------------ messages
 
 -- name: add_message
 -- Changes nothing where the id is there already.
 INSERT INTO message (id, sender, recipient, intent, kind, text, body, flat, thread, in_reply_to, chain, depth, via, lane,
-    replay, created_at, expires_at, verified, about, reason, key, fingerprint, accepted_at, checksum)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    replay, created_at, expires_at, verified, about, reason, key, fingerprint, accepted_at, origin, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: message_number
@@ -47,19 +47,19 @@ SELECT count(*) FROM message INDEXED BY message_chain WHERE chain = ? AND accept
 
 -- name: add_delivery
 INSERT INTO delivery (message, key, seq, mailbox, recipient, connection, sender, lane, size, state, attempt, used,
-    deferred, hand, reason, late, accepted_at, expires_at, sweep_at, leased_at, delivered_at, answered_at, ended_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    deferred, hand, reason, late, accepted_at, expires_at, sweep_at, leased_at, delivered_at, answered_at, ended_at, owes)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: change
 -- One delivery that keeps its attempt and seq: the index of those handed over is not written.
 UPDATE delivery SET state = ?, deferred = ?, sweep_at = ?, used = ?, hand = ?, reason = ?, late = ?, accepted_at = ?,
-    expires_at = ?, leased_at = ?, delivered_at = ?, answered_at = ?, ended_at = ?
+    expires_at = ?, leased_at = ?, delivered_at = ?, answered_at = ?, ended_at = ?, owes = ?
 WHERE key = ? AND state = ? AND attempt = ? AND seq = ? AND deferred = ?;
 
 -- name: hand_over
 -- The same for one whose attempt or seq changes.
 UPDATE delivery SET attempt = ?, seq = ?, state = ?, deferred = ?, sweep_at = ?, used = ?, hand = ?, reason = ?,
-    late = ?, accepted_at = ?, expires_at = ?, leased_at = ?, delivered_at = ?, answered_at = ?, ended_at = ?
+    late = ?, accepted_at = ?, expires_at = ?, leased_at = ?, delivered_at = ?, answered_at = ?, ended_at = ?, owes = ?
 WHERE key = ? AND state = ? AND attempt = ? AND seq = ? AND deferred = ?;
 
 -- name: delivery
@@ -154,6 +154,16 @@ SELECT key FROM delivery INDEXED BY delivery_stuck WHERE key > ? AND (state = 3 
 -- name: stuck
 SELECT state FROM delivery INDEXED BY delivery_stuck WHERE state = 3 OR state = 7 ORDER BY key LIMIT ?;
 
+-- name: owed
+-- Came by a connection, has an outcome, and that connection has not heard of it.
+SELECT {delivery} FROM delivery d INDEXED BY delivery_owed CROSS JOIN message m ON m.number = d.message
+WHERE d.owes = ? AND d.state > 3 AND d.owes IS NOT NULL ORDER BY d.key LIMIT ?;
+
+-- name: backlog
+-- ?1 connection, ?2 how many are counted at most.
+SELECT count(*), min(accepted_at) FROM (SELECT accepted_at FROM delivery INDEXED BY delivery_connection
+    WHERE connection = ?1 AND connection IS NOT NULL AND state = 0 AND deferred = 0 ORDER BY lane, seq LIMIT ?2);
+
 -- name: due
 SELECT key FROM delivery INDEXED BY delivery_sweep WHERE sweep_at <= ? AND sweep_at IS NOT NULL
 ORDER BY sweep_at, key LIMIT ?;
@@ -192,7 +202,7 @@ SELECT m.id,
         'in_reply_to', m.in_reply_to, 'chain', m.chain, 'depth', m.depth, 'via', m.via, 'lane', m.lane,
         'replay', m.replay, 'created_at', m.created_at, 'expires_at', m.expires_at, 'verified', m.verified,
         'about', m.about, 'reason', m.reason, 'key', m.key, 'fingerprint', hex(m.fingerprint),
-        'accepted_at', m.accepted_at, 'checksum', hex(m.checksum)),
+        'accepted_at', m.accepted_at, 'origin', m.origin, 'checksum', hex(m.checksum)),
     (SELECT json_group_array(json_object('key', d.key, 'seq', d.seq, 'mailbox', d.mailbox, 'state', d.state,
         'attempt', d.attempt, 'accepted_at', d.accepted_at, 'expires_at', d.expires_at))
      FROM delivery d INDEXED BY delivery_message WHERE d.message = m.number)
@@ -267,6 +277,9 @@ SELECT name, value, at FROM note WHERE name >= ? AND name < ? ORDER BY name;
 
 -- name: has_notes
 SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'note';
+
+-- name: has_origin
+SELECT 1 FROM pragma_table_info('message') WHERE name = 'origin';
 
 -- name: all_agents
 -- All columns that the table has.

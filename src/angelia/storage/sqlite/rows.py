@@ -13,16 +13,18 @@ import msgspec
 
 from angelia.model.agent import Agent, Token
 from angelia.model.delivery import Delivery, Hand, State
-from angelia.model.envelope import Envelope, Intent, Kind, Lane, Replay
+from angelia.model.envelope import Envelope, Intent, Kind, Lane, Origin, Replay
 from angelia.model.failure import Reason
 
 Row = tuple[Any, ...]
 
-DELIVERY_COLUMNS = 23
-CHECKED = 23  # columns of a message before its checksum
+DELIVERY_COLUMNS = 24
+CHECKED = 23  # columns of a message before its origin, which is checked where there is one, and its checksum
+CHECKSUM = CHECKED + 1
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 _hubs = msgspec.json.Decoder(tuple[str, ...]).decode
+_origin = msgspec.json.Decoder(Origin).decode
 
 # Looking a word up is much cheaper than calling the enum.
 _INTENT = {str(word): word for word in Intent}
@@ -37,6 +39,12 @@ _STATE = tuple(State)
 def checksum(columns: Row) -> bytes:
     """16 bytes over the columns of a message; an absent value, an empty one and a number all differ."""
     return blake2b(_pack(columns), digest_size=16).digest()
+
+
+def is_sound(row: Row) -> bool:
+    """Whether the columns of part ``message`` are what was written."""
+    checked = CHECKED if row[CHECKED] is None else CHECKED + 1
+    return checksum(row[:checked]) == row[CHECKSUM]
 
 
 def message_row(envelope: Envelope, accepted_at: int) -> Row:
@@ -67,12 +75,15 @@ def message_row(envelope: Envelope, accepted_at: int) -> Row:
         e.fingerprint,
         accepted_at,
     )
+    if e.origin is None:
+        return (*columns, None, checksum(columns))
+    columns = (*columns, _json(e.origin).decode())
     return (*columns, checksum(columns))
 
 
 def message_of(row: Row) -> Envelope | None:
     """The envelope of the columns of part ``message``; None where they are not what was written."""
-    if checksum(row[:CHECKED]) != row[CHECKED]:
+    if not is_sound(row):
         return None
     (
         id_,
@@ -98,6 +109,7 @@ def message_of(row: Row) -> Envelope | None:
         key,
         fingerprint,
         _,
+        origin,
         _,
         _,
     ) = row
@@ -124,6 +136,7 @@ def message_of(row: Row) -> Envelope | None:
         about,
         reason,
         key,
+        _origin(origin) if origin else None,
     )
 
 
@@ -154,6 +167,7 @@ def delivery_row(number: int, delivery: Delivery) -> Row:
         d.delivered_at,
         d.answered_at,
         d.ended_at,
+        d.owes,
     )
 
 
@@ -183,6 +197,7 @@ def delivery_of(row: Row) -> Delivery:
         delivered_at,
         answered_at,
         ended_at,
+        owes,
     ) = row
     return Delivery(
         key,
@@ -208,6 +223,7 @@ def delivery_of(row: Row) -> Delivery:
         delivered_at,
         answered_at,
         ended_at,
+        owes,
     )
 
 
@@ -228,6 +244,7 @@ def changed_row(new: Delivery, old: Delivery) -> Row:
         d.delivered_at,
         d.answered_at,
         d.ended_at,
+        d.owes,
         old.key,
         old.state.value,
         old.attempt,

@@ -8,6 +8,7 @@ CREATE TABLE meta (
 ) STRICT, WITHOUT ROWID;
 
 -- One accepted message. thread and chain are NULL where they are the message's own id (but chain only at depth 0).
+-- origin: what the sender said at the hub of its own, as JSON; NULL where the message never leaves this hub.
 -- checksum is made over the other columns (rows.py) and compared whenever the row is read.
 CREATE TABLE message (
     number      INTEGER PRIMARY KEY,
@@ -35,7 +36,7 @@ CREATE TABLE message (
     fingerprint BLOB NOT NULL,
     accepted_at INTEGER NOT NULL,
     checksum    BLOB NOT NULL
-) STRICT;
+, origin TEXT) STRICT;
 
 CREATE UNIQUE INDEX message_id ON message (id);
 CREATE INDEX message_key ON message (key, sender) WHERE key IS NOT NULL;
@@ -68,7 +69,7 @@ CREATE TABLE delivery (
     delivered_at INTEGER,
     answered_at  INTEGER,
     ended_at     INTEGER
-) STRICT;
+, owes TEXT) STRICT;
 
 CREATE INDEX delivery_message ON delivery (message);
 -- What a claim takes from; with sender and size it is also all that the sums are made of.
@@ -83,6 +84,8 @@ CREATE INDEX delivery_unhanded ON delivery (mailbox, seq) WHERE attempt = 0 AND 
 CREATE INDEX delivery_sweep ON delivery (sweep_at) WHERE sweep_at IS NOT NULL;
 CREATE INDEX delivery_stuck ON delivery (key) WHERE state = 3 OR state = 7;
 -- What turns run for: few at any time.
+-- Came by a connection that has not been told yet what became of it.
+CREATE INDEX delivery_owed ON delivery (owes, key) WHERE owes IS NOT NULL AND state > 3;
 CREATE INDEX delivery_turn ON delivery (key) WHERE state = 1 AND hand = 'turn';
 
 -- The highest seq that retention took out of a mailbox, of those that had been handed over.
