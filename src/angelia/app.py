@@ -27,6 +27,7 @@ from angelia.bus.directory import digest_of
 from angelia.bus.glance import Disk
 from angelia.bus.system import SystemClock, SystemIds
 from angelia.bus.timekeeper import keep_time
+from angelia.connections import connections_of
 from angelia.doors.gateway.server import Gateway
 from angelia.doors.hermes_home.door import HermesHome
 from angelia.doors.hermes_home.files import RelayFiles
@@ -35,7 +36,12 @@ from angelia.doors.http.listen import authority
 from angelia.doors.http.protocol import Patience
 from angelia.doors.http.routes import make_app
 from angelia.doors.http.server import HubServer
+from angelia.doors.http.upgrade import GATEWAY, HUBS
 from angelia.doors.http.websocket import HubWebSocket
+from angelia.links.dial import DialTools, dial
+from angelia.links.keeper import Keeper
+from angelia.links.port import Dialled
+from angelia.model.connection import Connection
 from angelia.model.errors import DiskFull
 from angelia.model.limits import Limits
 from angelia.protocol.bot_relay import ENVELOPE_TTL_SECONDS, Times, relay_root
@@ -113,13 +119,14 @@ async def serve(
         on_failure=lambda: ending.call(End.STORE_FAILED),
     )
     try:
-        bus = await open_bus(store, clock, SystemIds(), limits)
+        bus = await open_bus(store, clock, SystemIds(), limits, settings.hub_name)
         port = tcp[0].getsockname()[1]
         hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED), lambda: _disk(settings, store))
         children = ChildProcesses(_running(settings))
         tools = _tools(settings, children)
         hub.adapters = Desk(tools)
-        server = _server(settings, bus, hub, tcp, unix, files)
+        hub.links = keeper = _keeper(settings, bus)
+        server = _server(settings, bus, hub, keeper, tcp, unix, files)
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(server.run()),
@@ -135,10 +142,12 @@ async def serve(
             announce(urls)
             turns = tasks.create_task(_keep_up("turns", lambda: _run_turns(settings, bus, tools, children, urls[0])))
             beside.append(tasks.create_task(_keep_up("the door for Hermes", lambda: _serve_hermes(settings, bus))))
+            links = tasks.create_task(_keep_up("links", keeper.run))
             end = await ending.wait()
             log.info("the hub is stopping: %s", _WORDS[end])
             children.grace_seconds = HURRY_SECONDS
             turns.cancel()
+            links.cancel()
             await _stop(bus, server, settings.stop_seconds)
             for task in beside:
                 task.cancel()
@@ -276,6 +285,17 @@ async def _run_turns(settings: Settings, bus: Bus, tools: Tools, children: Child
     await Runner(bus, tools, Attempts(bus, telling), locks, withhold).run()
 
 
+def _keeper(settings: Settings, bus: Bus) -> Keeper:
+    """Who keeps the connections to other hubs and to gateways of Hermes'."""
+    tools = DialTools(environment=environment(), data_dir=settings.data_dir)
+    key = secret(os.path.join(settings.data_dir, "link.key")).encode()
+
+    async def open_line(connection: Connection) -> Dialled:
+        return await dial(connection, tools)
+
+    return Keeper(bus, open_line, key, connections_of(settings), settings.hermes_connection)
+
+
 def _running(settings: Settings) -> str:
     return os.path.join(settings.data_dir, "turns", "running")
 
@@ -296,11 +316,18 @@ def _private(path: str) -> str:
 
 
 def _server(
-    settings: Settings, bus: Bus, hub: Hub, tcp: Sequence[socket.socket], unix: socket.socket, files: int
+    settings: Settings,
+    bus: Bus,
+    hub: Hub,
+    keeper: Keeper,
+    tcp: Sequence[socket.socket],
+    unix: socket.socket,
+    files: int,
 ) -> HubServer:
     """The server of the two doors that are reached by sockets."""
+    gateway = Gateway(bus, __version__, keeper)
     return HubServer(
-        make_app(bus, hub, Gateway(bus, __version__).serve),
+        make_app(bus, hub, {GATEWAY: gateway.serve, HUBS: gateway.serve_hub}),
         tcp,
         [unix],
         patience=Patience(),

@@ -38,10 +38,10 @@ class Settings:
     """Everything that can be chosen, read once. ``origins`` says where each value that is no default came from."""
 
     __slots__ = (
-        "agent", "allowed_hosts", "behind_proxy", "config_dir", "config_file", "data_dir", "durability",
-        "hermes_connection", "hermes_home", "hosts", "hub_url", "keepalive_seconds", "limits", "log_json", "log_level",
-        "no_color", "origins", "overrides", "port", "runtime_dir", "socket_path", "stop_seconds", "tls_certificate",
-        "tls_key", "token", "turn_of", "unknown_variables",
+        "agent", "allowed_hosts", "behind_proxy", "config_dir", "config_file", "connections", "data_dir", "durability",
+        "hermes_connection", "hermes_home", "hosts", "hub_name", "hub_url", "keepalive_seconds", "limits", "log_json",
+        "log_level", "no_color", "origins", "overrides", "port", "runtime_dir", "socket_path", "stop_seconds",
+        "tls_certificate", "tls_key", "token", "turn_of", "unknown_variables",
     )  # fmt: skip
 
     agent: str | None
@@ -49,11 +49,13 @@ class Settings:
     behind_proxy: bool
     config_dir: str
     config_file: str | None
+    connections: Mapping[str, Mapping[str, object]]
     data_dir: str
     durability: str
     hermes_connection: str
     hermes_home: str | None
     hosts: tuple[str, ...]
+    hub_name: str
     hub_url: str | None
     keepalive_seconds: float
     limits: Mapping[str, int | float]
@@ -142,6 +144,12 @@ FIELDS: dict[str, Field] = {
     "hermes_connection": Field(
         read.name, "angelia", "1 to 64 letters, digits, _ or -", "as which connection that Hermes knows this hub"
     ),
+    "hub_name": Field(
+        read.free_name,
+        None,
+        "1 to 64 letters, digits, _ or -",
+        "what other hubs call this one (else its machine's name)",
+    ),
     "keepalive_seconds": Field(read.seconds, 15.0, "0.1 to 3600", "how often a silent stream says that it lives"),
     "stop_seconds": Field(
         read.seconds, 2.0, "0.1 to 3600", "how long open connections may take to end when the hub stops"
@@ -194,6 +202,8 @@ def load(overrides: Mapping[str, object], environ: Environment | None = None, pl
             raise SettingsError(where, str(error), field.allowed) from None
         origins[name] = where
     values["limits"] = _limits(env, file, table, origins)
+    values["connections"] = _connections(file, table, origins)
+    values["hub_name"] = values["hub_name"] or read.host_name(os.uname().nodename)
     _settle_paths(values, origins, env, platform)
     values.update(
         config_dir=config_dir(env, platform),
@@ -252,8 +262,10 @@ def _read_file(env: Environment, platform: str) -> tuple[str | None, dict[str, o
     for name in table:
         if name in _NOT_IN_FILE:
             raise SettingsError(f"{path}, {name}", "does not belong in a file", f"the variable {called(name)[1]}")
-        if name not in FIELDS and name != "limits":
-            known = ", ".join([name for name in FIELDS if name not in _NOT_IN_FILE] + ["[limits]"])
+        if name not in FIELDS and name not in ("limits", "connections"):
+            known = ", ".join(
+                [*(name for name in FIELDS if name not in _NOT_IN_FILE), "[limits]", "[connections.NAME]"]
+            )
             raise SettingsError(f"{path}, {name}", "no setting has that name", known)
     return path, table
 
@@ -280,6 +292,31 @@ def _limits(
         limits[name] = int(number) if number == int(number) else number
         origins[f"limits.{name}"] = where
     return limits
+
+
+def _connections(
+    file: str | None, table: Mapping[str, object], origins: dict[str, str]
+) -> dict[str, dict[str, object]]:
+    """The tables ``[connections.NAME]``, each as it stands there. What they say is checked by the hub, which alone
+    dials (``connections.py``)."""
+    section = table.get("connections", {})
+    shape = "[connections.NAME] with a line for each of its settings"
+    if not isinstance(section, dict):
+        raise SettingsError(f"{file}, connections", "is no table", shape)
+    found: dict[str, dict[str, object]] = {}
+    for name, fields in section.items():
+        where = f"{file}, connections.{name}"
+        if not isinstance(fields, dict):
+            raise SettingsError(where, "is no table", shape)
+        try:
+            read.free_name(name)
+        except ValueError as error:
+            raise SettingsError(where, str(error), "1 to 64 letters, digits, _ or -, and no reserved name") from None
+        if name.lower() in (other.lower() for other in found):
+            raise SettingsError(where, "is there twice; capitals make no difference", "each name once")
+        found[name] = fields
+        origins[f"connections.{name}"] = where
+    return found
 
 
 # -------------------------------------------------------------------------------------------------------------- folders

@@ -7,6 +7,9 @@ what is wrong with it, in words that go on after the setting's name. Standard li
 import os
 from collections.abc import Callable
 
+# Names that nobody else may have, as model/address.py has them; a test compares the two.
+RESERVED = ("all", "angelia", "default", "desktop", "everyone", "human", "interop", "local")
+
 
 def text(value: object) -> str:
     """Some text, trimmed, without control characters."""
@@ -60,6 +63,25 @@ def name(value: object) -> str:
     if not (found.isascii() and len(found) <= 64 and found[0].isalnum() and plain.isalnum()):
         raise ValueError(f"{found!r} is no name")
     return found
+
+
+def free_name(value: object) -> str:
+    """A connection's name that is nobody's already."""
+    found = name(value)
+    if found.lower() in RESERVED:
+        raise ValueError(f"{found!r} is reserved")
+    return found
+
+
+def host_name(machine: str) -> str:
+    """What a hub is called that was given no name: as its machine, or ``hub`` where that makes no name."""
+    first = "".join(
+        sign if sign.isascii() and (sign.isalnum() or sign in "-_") else "-" for sign in machine.split(".")[0]
+    )
+    try:
+        return free_name(first.strip("-_")[:64])
+    except ValueError:
+        return "hub"
 
 
 def flag(value: object) -> bool:

@@ -83,3 +83,14 @@ def fail(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str) -> None:
     done = move(bus, tx, parcel, event, reason=reason) if event is not None else None
     if done is not None:
         tell_of_failure(bus, tx, done, reason, said=said or None)
+
+
+async def fail_waiting(bus: Bus, link: str, said: str) -> None:
+    """The connection is no more: what waited for it ends, and its senders are told."""
+    while parcels := await take(bus, link, bus.limits.claim_deliveries, 0):
+
+        def unit(tx: Tx, parcels: Sequence[Parcel] = parcels) -> None:
+            for parcel in parcels:
+                fail(bus, tx, parcel, Reason.RUNTIME_OFFLINE, said)
+
+        await bus.store.write(unit, essential=True)

@@ -16,6 +16,7 @@ from angelia.bus.caller import Caller, act_as
 from angelia.bus.directory import Directory
 from angelia.bus.events import Events
 from angelia.bus.leases import LeaseBook
+from angelia.bus.neighbours import Neighbours
 from angelia.bus.ports import Clock, Ids, Store, Tx
 from angelia.bus.presence import Presence
 from angelia.bus.remotes import Remotes
@@ -50,6 +51,11 @@ class Bus:
     timers: Timers = field(default_factory=Timers)
     events: Events = field(default_factory=Events)
     stopping: bool = False
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """The connections of this hub, and who is behind them."""
+        return self.remotes.neighbours
 
     def check_running(self) -> None:
         """Raise ``Stopping`` once the hub goes down."""
@@ -86,11 +92,13 @@ class Bus:
         self.store.write(unit, lazy=lazy, essential=essential).add_done_callback(done)
 
 
-async def open_bus(store: Store, clock: Clock, ids: Ids, limits: Limits) -> Bus:
-    """A bus over ``store``, with the names it knows read in. Run ``timekeeper.keep_time`` beside it."""
+async def open_bus(store: Store, clock: Clock, ids: Ids, limits: Limits, name: str = "hub") -> Bus:
+    """A bus over ``store``, with the names it knows read in. Run ``timekeeper.keep_time`` beside it. ``name``: what the
+    hub calls itself to others."""
     bus = Bus(store=store, clock=clock, ids=ids, limits=limits)
     await bus.directory.open(store, clock.now())
     await bus.remotes.open(store)
+    await bus.neighbours.open(store, name)
     return bus
 
 

@@ -9,6 +9,7 @@ What must stay true:
 - The time that it waits is computed from the limits of turns.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from angelia.bus.ask import Answer, ask, finished
@@ -24,10 +25,12 @@ from angelia.model.errors import UnknownAgent
 from angelia.model.failure import Reason
 from angelia.model.limits import Limits
 from angelia.protocol.bot_relay import DEFAULT_HANDLE, DEFAULT_PROFILE, handle_of
-from angelia.protocol.bot_relay_rows import is_name
+from angelia.protocol.bot_relay_rows import Row, is_name
 from angelia.protocol.prompt import read_attribution
 
 NOBODY = "someone"  # a sender of whom nothing is said
+UNPLACED = "-unknown"  # behind the pusher's name: a connection that nobody has, of a sender who may be one of several
+_NAME_CHARS = 64  # of a connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +83,8 @@ def attributed(
     """Who wrote a relayed message, as it is called here, and its text without the header that says so.
 
     ``profile``, ``handle``, ``where`` (a connection in the pusher's namespace): the sender as the relay says it; what
-    is no name counts as not said. A header that names somebody else stays in the text.
+    is no name counts as not said. A header that names somebody else stays in the text. The sender is called what the
+    pusher's roster calls it, so that whoever writes to that name reaches it and nobody else.
     """
     header = read_attribution(message)
     names = (handle, handle_of(str(profile)) if is_name(profile) else None)
@@ -89,8 +93,28 @@ def attributed(
     own = header is not None and header.body.strip() != "" and named
     name = told or (header.handle if header is not None else NOBODY)
     connection = where if is_name(where) else header.connection if own and header is not None else None
-    shown = remotes.shown(pusher, str(connection), now, limits) if connection else pusher
-    return f"{name}@{shown}", header.body if own and header is not None else message
+    rows = next((push.rows for push in remotes.living(now, limits) if push.scope == pusher.lower()), ())
+    found = _who(rows, name, str(connection) if connection else None, header.name if header is not None else "")
+    body = header.body if own and header is not None else message
+    if len(found) == 1:
+        (row,) = found
+        name = name if name.lower() in (row.handle.lower(), row.profile.lower()) else row.handle
+        connection = row.connection_id
+    elif found and not connection:
+        return f"{name}@{pusher[: _NAME_CHARS - len(UNPLACED)]}{UNPLACED}", body
+    return f"{name}@{remotes.shown(pusher, str(connection), now, limits) if connection else pusher}", body
+
+
+def _who(rows: Sequence[Row], name: str, connection: str | None, title: str) -> list[Row]:
+    """The rows that a sender may be. Of several, where its connection was not said, those of the header's ``title``."""
+    found = [
+        row
+        for row in rows
+        if name.lower() in (row.handle.lower(), row.profile.lower(), handle_of(row.profile))
+        and (connection is None or row.connection_id.lower() == connection.lower())
+    ]
+    titled = [row for row in found if row.title == title]
+    return titled if len(found) > 1 and titled else found
 
 
 async def deliver(bus: Bus, mail: Incoming) -> Fate:
@@ -98,7 +122,7 @@ async def deliver(bus: Bus, mail: Incoming) -> Fate:
     seconds = times_of(bus.limits).deliver_seconds
     ttl = seconds if mail.id is None else None  # so that what a hub that died leaves of it is over then, too
     draft = Draft(
-        sender=mail.sender,
+        sender=await _sender_of(bus, mail),
         verified=mail.verified,
         to=mail.agent,
         text=mail.text,
@@ -128,6 +152,16 @@ async def deliver(bus: Bus, mail: Incoming) -> Fate:
         if mail.id is None and draft.id is not None:
             bus.submit(lambda tx: _withdraw(tx, draft))
         raise
+
+
+async def _sender_of(bus: Bus, mail: Incoming) -> str:
+    """Who sent it: of what is asked for once more, whoever it was at first. What a connection is called may have
+    changed since."""
+    id = mail.id
+    first = await bus.store.read(lambda view: view.message(id)) if id is not None else None
+    if first is None or (first.to.lower(), first.text) != (mail.agent.lower(), mail.text):
+        return mail.sender
+    return first.sender if "@" in first.sender and "@" in mail.sender else mail.sender
 
 
 def _fate(answer: Answer) -> Fate:

@@ -51,6 +51,11 @@ class Directory:
 
             await store.write(unit)
 
+    @property
+    def changes(self) -> int:
+        """Rises whenever a name comes, goes or changes."""
+        return self._changes
+
     def find(self, mailbox: str) -> Agent | None:
         """The agent of a mailbox key, or None."""
         return self.agents.get(mailbox)

@@ -63,17 +63,26 @@ async def drain(bus: Bus, scope: str) -> Drained:
     drained = Drained([], [], more=len(taken.parcels) == bus.limits.claim_deliveries)
     ended: list[tuple[Parcel, Reason]] = []
     for parcel in taken.parcels:
-        row = bus.remotes.of_mail(scope, parcel.delivery.to)
-        if parcel.delivery.used and bus.clock.now() >= _ends(bus, parcel):
-            ended.append((parcel, Reason.DELIVERY_TIMEOUT))
-        elif row is None:
-            ended.append((parcel, Reason.RUNTIME_OFFLINE))
+        found = offer(bus, scope, parcel)
+        if isinstance(found, Reason):
+            ended.append((parcel, found))
         else:
             drained.parcels.append(parcel)
-            drained.envelopes.append(_envelope(bus, parcel, row))
+            drained.envelopes.append(found)
     if ended:
-        bus.submit(lambda tx: _end(bus, tx, ended))
+        bus.submit(lambda tx: end(bus, tx, ended))
     return drained
+
+
+def offer(bus: Bus, scope: str, parcel: Parcel, here: str | None = None) -> RelayEnvelope | Reason:
+    """A message that was taken for a scope, as it is handed over; or why it ends now.
+
+    ``here``: this hub's name as the far side knows it, for the stamps of agents here (None: they are bare).
+    """
+    if bus.clock.now() >= _ends(bus, parcel):
+        return Reason.DELIVERY_TIMEOUT if parcel.delivery.used else Reason.QUEUED_EXPIRED
+    row = bus.remotes.of_mail(scope, parcel.delivery.to)
+    return _envelope(bus, parcel, row, here) if row is not None else Reason.RUNTIME_OFFLINE
 
 
 def handed_out(bus: Bus, drained: Drained, *, written: bool) -> None:
@@ -84,12 +93,17 @@ def handed_out(bus: Bus, drained: Drained, *, written: bool) -> None:
 
     def unit(tx: Tx) -> None:
         for parcel in drained.parcels:
-            again = bus.clock.now() + int(times_of(bus.limits).reoffer_seconds * 1000)
-            ends = _ends(bus, parcel) if parcel.delivery.used else min(again, _ends(bus, parcel))
-            move(bus, tx, parcel, Event.FORWARD, expires_at=ends - SWEEP_AFTER_MS)
+            forward(bus, tx, parcel)
 
     if drained.parcels:
         bus.submit(unit)
+
+
+def forward(bus: Bus, tx: Tx, parcel: Parcel) -> Parcel | None:
+    """Its outcome is awaited from now on; None where it is no longer the taker's. Inside a unit."""
+    again = bus.clock.now() + int(times_of(bus.limits).reoffer_seconds * 1000)
+    ends = _ends(bus, parcel) if parcel.delivery.used else min(again, _ends(bus, parcel))
+    return move(bus, tx, parcel, Event.FORWARD, expires_at=ends - SWEEP_AFTER_MS)
 
 
 def offer_again_or_end(bus: Bus, tx: Tx, parcel: Parcel) -> None:
@@ -153,7 +167,8 @@ def _far_failed(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str) -> 
         tell_of_failure(bus, tx, done, reason, said=said)
 
 
-def _end(bus: Bus, tx: Tx, ended: Sequence[tuple[Parcel, Reason]]) -> None:
+def end(bus: Bus, tx: Tx, ended: Sequence[tuple[Parcel, Reason]]) -> None:
+    """What was taken is not handed over: its senders are told why. Inside a unit."""
     for parcel, reason in ended:
         done = move(bus, tx, parcel, Event.REFUSE, reason=reason)
         if done is not None:
@@ -165,13 +180,13 @@ def _ends(bus: Bus, parcel: Parcel) -> int:
     return parcel.delivery.accepted_at + int(times_of(bus.limits).waiter_seconds * 1000)
 
 
-def _envelope(bus: Bus, parcel: Parcel, row: Row) -> RelayEnvelope:
+def _envelope(bus: Bus, parcel: Parcel, row: Row, here: str | None) -> RelayEnvelope:
     """A message as Hermes' relays carry it, to its recipient under its pusher's own names."""
-    envelope = parcel.envelope
-    handle, connection = parse(envelope.sender).name, parse(envelope.sender).connection
+    envelope, sender = parcel.envelope, parse(parcel.envelope.sender)
+    handle = sender.name
     agent = bus.directory.find(envelope.sender.lower())
-    title = agent.title if agent is not None else ""
-    text = attribution(title, handle, None if agent is not None or parse(envelope.sender).is_local else connection)
+    name = (agent.title if agent is not None else "") or handle  # a long handle is cut as a name is, and so all fits
+    text = attribution(name, handle, here if agent is not None or sender.is_local else sender.connection)
     found = new_envelope(
         envelope.id,
         envelope.created_at // 1000,

@@ -51,6 +51,7 @@ def move(bus: Bus, tx: Tx, parcel: Parcel, event: Event, **changes: object) -> P
         stamps["answered_at"] = now
         stamps["delivered_at"] = old.delivered_at or now
         stamps["reason"] = None
+        stamps["owes"] = None  # the answer goes the same way, and says so
     elif state in (State.FAILED, State.DEAD):
         stamps["ended_at"] = now
     stamps.update(changes)
@@ -88,6 +89,11 @@ def give_back(
     return back
 
 
+def owed_key(connection: str) -> str:
+    """What is waked when a connection has an outcome to hear of."""
+    return "owed:" + connection
+
+
 def backoff(parcel: Parcel) -> int:
     """Seconds that a nack without a delay waits."""
     return nack_delay(parcel.delivery.used + 1)
@@ -122,5 +128,7 @@ def _changed(bus: Bus, old: Delivery, new: Delivery) -> None:
             stream.let_go(old.key, old.attempt)
     if new.state is State.QUEUED and not new.deferred:
         bus.wake(new.mailbox, new.connection)
+    if new.owes is not None and not new.state.open:
+        bus.signals.wake(owed_key(new.owes))
     bus.signals.wake("message:" + new.message_id)
     bus.events.moved(bus.clock.now(), new)

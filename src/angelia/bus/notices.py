@@ -8,8 +8,9 @@ from angelia.bus.core import Bus
 from angelia.bus.place import place
 from angelia.bus.ports import Parcel, Tx
 from angelia.model.address import HUB, PRESENCE, parse
-from angelia.model.envelope import Envelope, Intent, Kind, fingerprint
+from angelia.model.envelope import Envelope, Intent, Kind, Origin, fingerprint
 from angelia.model.failure import Reason, prose
+from angelia.protocol.json import encode
 
 
 def tell_of_failure(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str | None = None) -> None:
@@ -21,6 +22,8 @@ def tell_of_failure(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str 
     if (about.intent is not Intent.REQUEST and said is None) or about.sender in (HUB, PRESENCE):
         return
     now = bus.clock.now()
+    back = bus.neighbours.back(about.sender)
+    body = encode({"said": said}) if back is not None and said else None
     text = f"Your message to {delivery.to} was not answered. {prose(reason)}" + (f" {said}" if said else "")
     notice = Envelope(
         id=bus.ids.message_id(),
@@ -29,7 +32,7 @@ def tell_of_failure(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str 
         intent=Intent.INFORM,
         kind=Kind.NOTICE,
         text=text,
-        body=None,
+        body=body,
         thread=about.thread,
         in_reply_to=about.id,
         chain=about.chain,
@@ -39,6 +42,9 @@ def tell_of_failure(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str 
         verified=True,
         about=about.id,
         reason=reason.value,
-        fingerprint=fingerprint(HUB, about.sender, None, Kind.NOTICE, text, None, None, about.id),
+        fingerprint=fingerprint(HUB, about.sender.lower(), None, Kind.NOTICE, text, body, None, about.id),
+        origin=None if back is None else Origin(bus.neighbours.me, HUB, about.sender, None, Kind.NOTICE, None),
     )
-    place(bus, tx, notice, [parse(about.sender)])
+    place(bus, tx, notice, [back or parse(about.sender)])
+    if delivery.owes is not None and back is not None:
+        tx.move(delivery, delivery._replace(owes=None))  # the notice goes there, and says so

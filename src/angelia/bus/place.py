@@ -29,8 +29,10 @@ def place(
     *,
     held: Reason | None = None,
     late: bool = False,
+    owes: str | None = None,
 ) -> list[Delivery]:
-    """Add the message with a delivery for each recipient; the deliveries as stored. Runs as the last step of a unit."""
+    """Add the message with a delivery for each recipient; the deliveries as stored. Runs as the last step of a unit.
+    ``owes``: the connection that it came by, which is to be told what becomes of it."""
     now = bus.clock.now()
     rows: list[Delivery] = []
     takers: list[_Taker] = []
@@ -61,6 +63,7 @@ def place(
                 expires_at=envelope.expires_at,
                 sweep_at=envelope.expires_at if hand is None else None,
                 leased_at=None if hand is None else now,
+                owes=owes,
             )
         )
         takers.append(taker)

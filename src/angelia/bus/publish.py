@@ -17,7 +17,7 @@ from angelia.bus.ports import Parcel, Tx
 from angelia.bus.remotes import address_of
 from angelia.model.address import EVERYONE, PERSON, RESERVED, Address, parse
 from angelia.model.delivery import Delivery, Event, State, after
-from angelia.model.envelope import Envelope, Intent, Kind, Lane, Replay, check_id, fingerprint, size_of
+from angelia.model.envelope import Envelope, Intent, Kind, Lane, Origin, Replay, check_id, fingerprint, size_of
 from angelia.model.errors import (
     AmbiguousName,
     BadRequest,
@@ -37,6 +37,21 @@ _INTENTS = tuple(intent.value for intent in Intent)
 
 
 UNIT_MESSAGES = 100  # of one batch in one unit: 3 ms of the store's thread, then others have their turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """What another hub says of a message that it hands on. ``link``: the connection that it came by (a key), which is
+    told what becomes of it."""
+
+    link: str
+    fingerprint: bytes
+    origin: Origin
+    thread: str
+    chain: str
+    depth: int
+    via: tuple[str, ...]
+    created_at: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +74,7 @@ class Draft:
     replay: Replay = Replay.ONCE
     kind: Kind = Kind.MESSAGE
     outcome: bool = False  # what became of something accepted: no mailbox is too full for it
+    crossing: Crossing | None = None
 
 
 @dataclass(slots=True)
@@ -194,7 +210,7 @@ def _elsewhere(bus: Bus, draft: Draft, target: str) -> Address | None:
     if found.shown.online is False:
         raise RuntimeOffline(offline_text(found.shown))
     length = len(draft.text or "") + len((draft.body or b"").decode())
-    if length > BODY_CHARS:
+    if found.known is None and length > BODY_CHARS:
         raise TooLarge(
             f"{target} is reached by way of Hermes, which takes {BODY_CHARS} characters; this has {length}. "
             "Nothing was stored.",
@@ -206,27 +222,19 @@ def _elsewhere(bus: Bus, draft: Draft, target: str) -> Address | None:
 def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]) -> Accepted:
     """The unit: find a repeat, find its place in the conversation, check room, store. What refuses comes before what
     writes."""
-    mark = fingerprint(
-        draft.sender.lower(),
-        (draft.to or "").lower(),
-        draft.intent,
-        draft.kind,
-        draft.text,
-        draft.body,
-        draft.thread,
-        draft.in_reply_to,
-    )
+    crossing = draft.crossing
+    mark = crossing.fingerprint if crossing is not None else _fingerprint(draft)
     if (repeat := _repeat(tx, draft, mark)) is not None:
         return Accepted(repeat, tx.deliveries(repeat.id), duplicate=True)
     now = bus.clock.now()
     message_id = draft.id or bus.ids.message_id()
-    spot = _place_in_conversation(tx, draft, message_id)
+    spot = _as_told(tx, draft, crossing) if crossing is not None else _place_in_conversation(tx, draft, message_id)
     if spot.parent is not None and draft.kind is Kind.REPLY:
-        recipients = [parse(spot.parent.sender)]
+        recipients = [address_back(bus, spot.parent.sender)]
     kind = Kind.REPLY if spot.answers is not None else draft.kind
     room, refused = (list(recipients), []) if draft.outcome else _with_room(bus, tx, draft, recipients, kind)
     ttl = draft.ttl_seconds if draft.ttl_seconds is not None else bus.limits.ttl_seconds
-    if any(address.carrier is not None for address in recipients):
+    if any(bus.remotes.is_scope(address.carrier) for address in recipients):
         ttl = min(ttl, bus.limits.relay_ttl_seconds)
     envelope = Envelope(
         id=message_id,
@@ -243,11 +251,13 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]) -> Acc
         depth=spot.depth,
         lane=draft.lane,
         replay=draft.replay,
-        created_at=now,
+        created_at=now if crossing is None else crossing.created_at,
         expires_at=now + int(ttl * 1000),
         verified=draft.verified,
         key=draft.key,
         fingerprint=mark,
+        via=() if crossing is None else crossing.via,
+        origin=_origin(bus, draft, recipients) if crossing is None else crossing.origin,
     )
     held = Reason.CHAIN_BUDGET if _over_budget(bus, tx, envelope, now) else None
     _learn(bus, tx, draft, room, now)  # the last that may refuse
@@ -256,8 +266,26 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]) -> Acc
         late = spot.answers.delivery.state in (State.FAILED, State.DEAD)
         if after(spot.answers.delivery.state, Event.REPLY) is not None:
             move(bus, tx, spot.answers, Event.REPLY)
-    rows = place(bus, tx, envelope, room, held=held, late=late)
+    rows = place(bus, tx, envelope, room, held=held, late=late, owes=None if crossing is None else crossing.link)
     return Accepted(envelope, rows, refused=refused)
+
+
+def _fingerprint(draft: Draft) -> bytes:
+    sender, to = draft.sender.lower(), (draft.to or "").lower()
+    said = (sender, to, draft.intent, draft.kind)
+    return fingerprint(*said, draft.text, draft.body, draft.thread, draft.in_reply_to)
+
+
+def _origin(bus: Bus, draft: Draft, recipients: Sequence[Address]) -> Origin | None:
+    """What has to be known of it at other hubs, where it goes to one."""
+    if not any(address.carrier is not None for address in recipients):
+        return None
+    return Origin(bus.neighbours.me, draft.sender, draft.to or "", draft.intent, draft.kind, draft.thread)
+
+
+def address_back(bus: Bus, sender: str) -> Address:
+    """Where an answer to ``sender`` goes: for one elsewhere the way that the question came."""
+    return bus.neighbours.back(sender) or parse(sender)
 
 
 def _intent(draft: Draft, kind: Kind) -> Intent:
@@ -306,6 +334,21 @@ def _place_in_conversation(tx: Tx, draft: Draft, message_id: str) -> _Place:
     if root is not None and not person:
         return _Place(thread=root.thread, chain=root.chain, depth=root.depth + 1)
     return _Place(thread=draft.thread or message_id, chain=message_id, depth=0)
+
+
+def _as_told(tx: Tx, draft: Draft, crossing: Crossing) -> _Place:
+    """Where a message that crossed stands: as its own hub says; what it answers is looked for here."""
+    spot = _Place(crossing.thread, crossing.chain, crossing.depth)
+    parent = tx.message(draft.in_reply_to) if draft.in_reply_to else None
+    me = draft.sender.lower()
+    mine = next((d for d in tx.deliveries(parent.id) if d.mailbox == me), None) if parent is not None else None
+    if draft.kind is Kind.REPLY and mine is None:
+        raise UnknownMessage(f"Nothing that {draft.sender} could answer here has the id {draft.in_reply_to}.")
+    if parent is not None and mine is not None and parent.kind is not Kind.NOTICE:
+        spot.parent = parent
+        if draft.kind is Kind.REPLY or (draft.to or "").lower() == parent.sender.lower():
+            spot.answers = Parcel(mine, parent)
+    return spot
 
 
 def _with_room(

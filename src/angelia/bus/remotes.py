@@ -1,4 +1,4 @@
-"""Who can be reached on other connections: the rosters that relays push, and whom an address on one of them means.
+"""Who can be reached on other connections: the rosters that relays push, those of links, and whom an address means.
 
 What must stay true:
 
@@ -12,10 +12,12 @@ What must stay true:
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from angelia.bus.neighbours import Known, Neighbours
 from angelia.bus.ports import Store, Tx
 from angelia.model.address import LOCAL, Address
 from angelia.model.errors import BadRequest, RateLimited
 from angelia.model.limits import Limits
+from angelia.protocol.bot_relay import profile_of
 from angelia.protocol.bot_relay_rows import Row, is_name, normalise
 from angelia.protocol.bot_relay_targets import Ambiguous, forms, online, resolve
 from angelia.protocol.foreign_json import Malformed, read, write
@@ -55,16 +57,14 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """One agent elsewhere. ``row``: as pushed; ``shown``: under its connection's name here, ``online`` as known now."""
+    """One agent elsewhere. ``shown``: under its connection's name here, ``online`` as known now; ``short``: the same
+    under the connection's short name. ``carrier``: who fetches its mail, or carries it. ``known``: how it is reached
+    where that is by way of another hub; None: by way of Hermes, which takes text alone."""
 
-    push: Push
-    row: Row
+    carrier: str
     shown: Row
-
-    @property
-    def short(self) -> Row:
-        """``shown``, under the connection's short name."""
-        return self.shown._replace(connection_id=self.push.short(self.row))
+    short: Row
+    known: Known | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,10 @@ class Pushed:
 
 
 class Remotes:
-    """The rosters that were pushed, by scope."""
+    """The rosters that were pushed, by scope, beside those of ``neighbours``."""
 
     def __init__(self) -> None:
+        self.neighbours = Neighbours()
         self._pushed: dict[str, Push] = {}
 
     async def open(self, store: Store) -> None:
@@ -97,12 +98,12 @@ class Remotes:
         if old is None and len(self.living(now, limits)) >= limits.rosters:
             raise RateLimited(f"{limits.rosters} desktops push rosters already.", limit=limits.rosters)
         kept = {row[:2] for row in roster.rows}
-        before = (*old.rows, *old.former) if old is not None and _is_kept(old, now, limits) else ()
+        before = (*old.rows, *old.former) if old is not None and self._is_kept(old, now, limits) else ()
         former = {row[:2]: row for row in reversed(before) if row[:2] not in kept}
         push = Push(name, roster.rows, tuple(former.values())[-_FORMER:], now)
         tx.put_note(_NOTE + push.scope, _written(push), now)
         for gone in self._pushed.values():
-            if not _is_kept(gone, now, limits) and gone.scope != push.scope:
+            if not self._is_kept(gone, now, limits) and gone.scope != push.scope:
                 tx.put_note(_NOTE + gone.scope, None, now)
         tx.then(lambda: self._set(push, now, limits))
         too_many = len(agents) - limits.roster_rows if isinstance(agents, list) else 0
@@ -112,36 +113,56 @@ class Remotes:
         return Pushed(len(roster.rows), tuple(rejected))
 
     def _set(self, push: Push, now: int, limits: Limits) -> None:
-        others = {scope: each for scope, each in self._pushed.items() if _is_kept(each, now, limits)}
+        others = {scope: each for scope, each in self._pushed.items() if self._is_kept(each, now, limits)}
         self._pushed = {**others, push.scope: push}
+        self.neighbours.changes += 1
+
+    def forget(self, tx: Tx, name: str, now: int) -> None:
+        """Forget the rows of a pusher."""
+        tx.put_note(_NOTE + name.lower(), None, now)
+
+        def gone() -> None:
+            self._pushed = {scope: push for scope, push in self._pushed.items() if scope != name.lower()}
+            self.neighbours.changes += 1
+
+        tx.then(gone)
 
     def living(self, now: int, limits: Limits) -> list[Push]:
         """The rosters that are not gone, by scope."""
-        return [push for _, push in sorted(self._pushed.items()) if _is_kept(push, now, limits)]
+        return [push for _, push in sorted(self._pushed.items()) if self._is_kept(push, now, limits)]
+
+    def _is_kept(self, push: Push, now: int, limits: Limits) -> bool:
+        """A desktop's for a day; that of a connection of ours for as long as there is one."""
+        lasting = push.scope in self.neighbours.connections
+        return lasting or now - push.at <= limits.roster_keep_seconds * 1000
 
     def is_scope(self, key: str | None) -> bool:
-        """Whether mail under this key waits for a relay of Hermes'."""
+        """Whether mail under this key is for a relay, or a gateway, of Hermes'."""
         return key is not None and (key in self._pushed or key == ANONYMOUS)
 
     def everyone(self, now: int, limits: Limits) -> list[Remote]:
         """All that can be written to."""
-        return _shown(self.living(now, limits), now, former=False)
+        linked = [_linked(known) for known in self.neighbours.everyone()]
+        return [*self._shown(self.living(now, limits), now, former=False), *linked]
 
     def rows(self, now: int, limits: Limits) -> tuple[Row, ...]:
         """The same as rows, under the names that their connections have here."""
         return tuple(remote.shown for remote in self.everyone(now, limits))
+
+    def count(self, carrier: str) -> int:
+        """How many agents are known behind a connection, by its key."""
+        push = self._pushed.get(carrier)
+        return self.neighbours.count(carrier) + (len(push.rows) if push is not None else 0)
 
     def find(self, target: str, local: Iterable[str], now: int, limits: Limits) -> Remote | Ambiguous | None:
         """Who is meant by ``name`` or ``name@connection``; ``local``: what agents here answer to.
 
         One that a fresh roster had and has no more is found, too, and is offline.
         """
-        living = self.living(now, limits)
-        there = _shown(living, now, former=False)
-        found = _find(target, there, local)
+        found = _find(target, self.everyone(now, limits), local)
         if found is None:
-            gone = [each for each in _shown(living, now, former=True) if each.shown.online is False]
-            found = _find(target, gone, local)
+            former = self._shown(self.living(now, limits), now, former=True)
+            found = _find(target, [each for each in former if each.shown.online is False], local)
         return found
 
     def of_mail(self, scope: str, to: str) -> Row | None:
@@ -154,13 +175,35 @@ class Remotes:
                 return row
         return None
 
+    def _shown(self, living: Sequence[Push], now: int, *, former: bool) -> list[Remote]:
+        """Those of rosters that were pushed, under the names that their connections have here."""
+        owners: dict[str, set[str]] = {}
+        for push in living:
+            for row in (*push.rows, *(push.former if former else ())):
+                owners.setdefault(push.short(row).lower(), set()).add(push.scope)
+        found: list[Remote] = []
+        for push in living:
+            for row in push.former if former else push.rows:
+                short = push.short(row)
+                alone = len(owners[short.lower()]) == 1 and not self._is_linked(short.lower(), push)
+                online = push.is_online(row, now)
+                shown = row._replace(connection_id=short if alone else push.long(row), online=online)
+                found.append(Remote(push.scope, shown, shown._replace(connection_id=short)))
+        return found
+
     def shown(self, name: str, connection_id: str, now: int, limits: Limits) -> str:
         """How a connection of the pusher ``name`` is called here."""
         push = Push(name, (), (), now)
         row = Row(connection_id, "default", "hermes")
         others = [each for each in self.living(now, limits) if each.scope != push.scope]
         taken = {each.short(other).lower() for each in others for other in each.rows}
-        return push.long(row) if push.short(row).lower() in taken else push.short(row)
+        short = push.short(row).lower()
+        return push.long(row) if short in taken or self._is_linked(short, push) else push.short(row)
+
+    def _is_linked(self, short: str, push: Push) -> bool:
+        """Whether the name of a pusher's connection is that of a hub that we have a link to."""
+        found = self.neighbours.behind(short)
+        return found is not None and found.link != push.scope
 
 
 def address_of(remote: Remote, there: Sequence[Row]) -> Address:
@@ -169,7 +212,7 @@ def address_of(remote: Remote, there: Sequence[Row]) -> Address:
     twins = [row for row in there if row.connection_id == remote.shown.connection_id]
     unique = sum(handle in (row.handle.lower(), row.profile.lower()) for row in twins) <= 1
     name = remote.shown.handle if unique else remote.shown.profile
-    return Address(name, remote.shown.connection_id, carrier=remote.push.scope)
+    return Address(name, remote.shown.connection_id, carrier=remote.carrier)
 
 
 def check_scope(desktop: object) -> str:
@@ -181,24 +224,11 @@ def check_scope(desktop: object) -> str:
     return desktop
 
 
-def _is_kept(push: Push, now: int, limits: Limits) -> bool:
-    return now - push.at <= limits.roster_keep_seconds * 1000
-
-
-def _shown(living: Sequence[Push], now: int, *, former: bool) -> list[Remote]:
-    """Everyone under the name that its connection has here."""
-    owners: dict[str, set[str]] = {}
-    for push in living:
-        for row in (*push.rows, *(push.former if former else ())):
-            owners.setdefault(push.short(row).lower(), set()).add(push.scope)
-    found: list[Remote] = []
-    for push in living:
-        for row in push.former if former else push.rows:
-            alone = len(owners[push.short(row).lower()]) == 1
-            connection = push.short(row) if alone else push.long(row)
-            shown = row._replace(connection_id=connection, online=push.is_online(row, now))
-            found.append(Remote(push, row, shown))
-    return found
+def _linked(known: Known) -> Remote:
+    """An agent behind another hub, as a row."""
+    row = known.row
+    shown = Row(known.name, profile_of(row.handle), row.handle, known.name, row.title, row.description, known.online)
+    return Remote(known.link, shown, shown, known)
 
 
 def _find(target: str, there: Sequence[Remote], local: Iterable[str]) -> Remote | Ambiguous | None:

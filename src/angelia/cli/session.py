@@ -121,6 +121,12 @@ def owner(settings: Settings) -> Way:
     )
 
 
+def addresses(settings: Settings) -> list[str]:
+    """Every address by TCP that the hub of the data folder says it has."""
+    told = _note(settings.data_dir).get("addresses")
+    return [url for url in told if isinstance(url, str)] if isinstance(told, list) else []
+
+
 def owners_only(settings: Settings) -> None:
     """``Refused`` inside a turn: for what is the owner's, whichever way it goes."""
     if settings.turn_of is not None:

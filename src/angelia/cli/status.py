@@ -129,6 +129,9 @@ def _hub(health: dict[str, Any], status: dict[str, Any], where: str) -> list[str
     if isinstance(free := status.get("disk_free_bytes"), int):
         counts.append(f"{_size(free)} of disk free")
     lines.append(", ".join(counts))
+    if links := status.get("connections"):
+        up = sum(1 for link in links.values() if link.get("up"))
+        lines.append(f"{up} of {len(links)} {'connection' if len(links) == 1 else 'connections'} up")
     if own := status.get("waiting_for_human"):
         lines.append(f"{own} {'message waits' if own == 1 else 'messages wait'} for you: angelia inbox")
     return [fitted(line, COLUMNS) for line in lines]

@@ -28,11 +28,11 @@ class Away(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """One connection as it was made. ``target``: a URL of the schemes ws, wss, ssh, exec or docker; empty where only the
-    other side dials.
+    """One connection as it was made. ``target``: a URL of the schemes ws, wss, ssh, exec or docker; empty where only
+    the other side dials.
 
     ``share``: agents that the other side sees, and may write to (None: all). ``accept``: its agents that are seen here,
-    and may write here (None: all). Both as handles, lower case. ``token_file``, ``password_file``, ``ca_file``: absolute
+    and may write here (None: all). Both as handles, lower case. ``token_file``, ``password_file``, ``ca_file``: full
     paths; ``token_variable``, ``password_variable``: names in the hub's environment. ``command``: what ssh runs there.
     ``hub``: the id of the hub behind it, once known; ``key``: what only that hub and this one know, after pairing.
     ``fixed``: it stands in the settings, so that no command removes it.

@@ -14,6 +14,7 @@ from angelia.client.ids import new_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from angelia.client.core.posting import Post
@@ -23,6 +24,7 @@ ASK_STEP_SECONDS = 50.0  # one POST's wait: below the hub's 60 s, and below the 
 ASK_AGAIN_SECONDS = 0.05  # a hub that answers before its time is asked again, and not in a tight loop
 
 BACK_UP_SECONDS = 3600.0  # some hundred million messages
+DIAL_SECONDS = 30.0  # the hub gives up on a line after 15 s, and then says how it stands
 CHECK_SECONDS = 60.0  # a program that is asked for its version may have to be read from a cold disk first
 
 ABSENT: object = object()  # no body at all, as against the JSON value null
@@ -275,6 +277,44 @@ class Verbs:
     def drop(self, message_id: str, *, to: str | None = None) -> Plan[dict[str, Any]]:
         """Give a dead or held message up, for all or for one; admin."""
         return self._post(f"/v1/dead-letters/{part(message_id)}/drop{query({'to': to})}", {})
+
+    def connections(self) -> Plan[list[dict[str, Any]]]:
+        """The connections to other hubs and gateways. Out: ``[{name, up, since, speaks, agents, waiting, …}]``; to
+        admin also ``target``, and ``problem`` and ``advice`` where one is down.
+        """
+        found = yield from self.post.call("GET", "/v1/connections")
+        connections: list[dict[str, Any]] = found.get("connections") or []
+        return connections
+
+    def connect(
+        self, name: str, target: str = "", *, code: str | None = None, speaks: str | None = None,
+        away: str | None = None, share: Sequence[str] | None = None, accept: Sequence[str] | None = None,
+        token_file: str | None = None, token_variable: str | None = None, user: str | None = None,
+        password_file: str | None = None, password_variable: str | None = None, ca_file: str | None = None,
+        command: str | None = None,
+    ) -> Plan[dict[str, Any]]:  # fmt: skip
+        """Make a connection to another hub or gateway, or put another in its place; admin. Out: as ``connections``.
+
+        It is dialled once and kept even where that failed: ``up`` says. ``code``: the pairing code that the other hub
+        shows; a wrong one is ``HubError`` 403, and nothing is kept. Files are whole paths on the hub's machine and hold
+        the secrets, which are never said here. Without ``target`` only the other side dials.
+        """
+        wanted = {
+            "target": target, "code": code, "speaks": speaks, "away": away,
+            "share": None if share is None else list(share), "accept": None if accept is None else list(accept),
+            "token_file": token_file, "token_variable": token_variable, "user": user, "password_file": password_file,
+            "password_variable": password_variable, "ca_file": ca_file, "command": command,
+        }  # fmt: skip
+        path = f"/v1/connections/{part(name)}"
+        return self.post.call("PUT", path, told(wanted), seconds=DIAL_SECONDS + self.post.answer_seconds)
+
+    def disconnect(self, name: str) -> Plan[dict[str, Any]]:
+        """Give a connection up; who sent what waits to go there is told; admin. Out: ``{removed: name}``."""
+        return self.post.call("DELETE", f"/v1/connections/{part(name)}")
+
+    def pairing_code(self) -> Plan[dict[str, Any]]:
+        """A code for the other hub's owner to type, once; admin. Out: ``{code, expires_in_seconds}``."""
+        return self._post("/v1/pairing", {})
 
     def status(self) -> Plan[dict[str, Any]]:
         """Who is here, and what waits. Out: ``{agents, queues, subscribers, …}``, each by name."""

@@ -6,6 +6,7 @@ reader has a use for. That there is mail to fetch is told to the connection of t
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +36,8 @@ class Line(Protocol):
     lost_unwritten: bool
     on_lost: Callable[[], None] | None
 
+    @property
+    def socket(self) -> socket.socket | None: ...
     def unsent(self) -> int: ...
     def abort(self) -> None: ...
 

@@ -6,6 +6,7 @@ What must stay true:
 - A long call never holds back a short one, however many there are: short ones have places of their own, and beyond the
   bound on long ones of a connection the next is refused at once, and nothing of it was stored.
 - A peer that has gone ends its calls and chats; nothing that was accepted is lost with them.
+- Another hub says hello in its first frame; from then on the connection is a link, and none of this.
 - What goes wrong inside is logged once, and answered without its insides.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 from angelia.bus.caller import Caller
 from angelia.bus.core import Bus
 from angelia.bus.forward import times_of
+from angelia.doors.gateway.handover import Handover, Links
 from angelia.doors.gateway.methods import METHODS, Failed, Method, Told, nothing
 from angelia.doors.gateway.peer import Line, Peer, Send
 from angelia.model.errors import AngeliaError
@@ -27,6 +29,7 @@ from angelia.protocol.gateway import Refusal
 
 log = logging.getLogger("angelia.gateway")
 SHORT_AT_ONCE = 64  # of one connection; each waits for no more than the disk, and reading goes on when one has ended
+HELLO = "hub.hello"
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -35,13 +38,20 @@ class _Gone(Exception):
 
 
 class Gateway:
-    """Serves connections that were let in. ``version``: the hub's."""
+    """Serves connections that were let in. ``version``: the hub's; ``links``: who keeps the links to other hubs."""
 
-    def __init__(self, bus: Bus, version: str) -> None:
-        self._bus, self._version = bus, version
+    def __init__(self, bus: Bus, version: str, links: Links) -> None:
+        self._bus, self._version, self._links = bus, version, links
 
     async def serve(self, caller: Caller, line: Line, receive: Receive, send: Send) -> None:
         """One WebSocket, from its handshake to its end."""
+        await self._serve(caller, line, receive, send, hubs_only=False)
+
+    async def serve_hub(self, caller: Caller, line: Line, receive: Receive, send: Send) -> None:
+        """The same, for other hubs alone: who has not proved itself may do nothing else."""
+        await self._serve(caller, line, receive, send, hubs_only=True)
+
+    async def _serve(self, caller: Caller, line: Line, receive: Receive, send: Send, *, hubs_only: bool) -> None:
         await receive()
         await send({"type": "websocket.accept"})
         try:
@@ -49,9 +59,27 @@ class Gateway:
                 peer = Peer(self._bus, caller, line, send, tasks)
                 ready = {"product": "angelia", "version": self._version, "skin": {}}
                 await peer.tell(jsonrpc.event("gateway.ready", {**ready, "frame_bytes": self._bus.limits.frame_bytes}))
-                await _Calls(peer).read(receive)
+                frames = _Frames(receive)
+                hello = await _Calls(peer).read(frames, hubs_only=hubs_only)
+                await self._links.serve(caller, Handover(peer, hello, frames.next))
+                raise _Gone
         except* _Gone:
             pass
+
+
+class _Frames:
+    """What comes on one connection."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+
+    async def next(self) -> bytes | None:
+        """The next frame; None at the end."""
+        message = await self._receive()
+        if message["type"] != "websocket.receive":
+            return None
+        text = message.get("text")
+        return text.encode("utf-8", "surrogatepass") if text is not None else bytes(message["bytes"])
 
 
 class _Calls:
@@ -62,19 +90,25 @@ class _Calls:
         self._short = asyncio.Semaphore(SHORT_AT_ONCE)
         self._long = 0
 
-    async def read(self, receive: Receive) -> None:
-        """Begin what is called for until the peer goes; then raise ``_Gone``."""
+    async def read(self, frames: "_Frames", *, hubs_only: bool) -> bytes:
+        """Begin what is called for until the peer goes; then raise ``_Gone``. The frame in which another hub says
+        hello, where it does, before anything else."""
         limits, peer = self._peer.bus.limits, self._peer
+        first = True
         while True:
-            message = await receive()
-            if message["type"] != "websocket.receive":
+            frame = await frames.next()
+            if frame is None:
                 raise _Gone
-            text = message.get("text")
-            frame = text.encode("utf-8", "surrogatepass") if text is not None else message["bytes"]
             found = jsonrpc.read_frame(frame, max_bytes=limits.frame_bytes, depth=limits.body_depth)
             if isinstance(found, bytes):
                 await peer.tell(found)
+            elif found is not None and first and found.method == HELLO:
+                return frame
+            elif found is not None and hubs_only:
+                await peer.tell(jsonrpc.error(found.id, jsonrpc.UNKNOWN_METHOD, f"Here hubs say {HELLO} first."))
+                raise _Gone
             elif found is not None:
+                first = False
                 await self._begin(found)
 
     async def _begin(self, request: jsonrpc.Request) -> None:

@@ -38,6 +38,11 @@ class Connection:
         """Bytes that were given to the connection and not yet to the kernel; 0 once it is lost."""
         return 0 if self.transport is None or self.lost else self.transport.get_write_buffer_size()
 
+    @property
+    def socket(self) -> socket.socket | None:
+        """The socket under it."""
+        return None if self.transport is None else self.transport.get_extra_info("socket")
+
     def abort(self) -> None:
         """Cut it off at once; what is not written is lost, and whoever sends or receives on it is told."""
         self.lost_unwritten = True

@@ -8,7 +8,7 @@ rules; there an application of its own (Hermes' Desktop), whose origin is no sit
 """
 
 import hmac
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
@@ -18,7 +18,7 @@ from angelia.bus.events import What
 from angelia.doors.http.call import CALLER, Call, Gone, Receive, Scope, Send
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.problem import answer_error
-from angelia.doors.http.upgrade import GATEWAY, Serve, refuse, token_of
+from angelia.doors.http.upgrade import GATEWAY, HUBS, Serve, refuse, token_of
 from angelia.model.errors import (
     AngeliaError,
     ForeignOrigin,
@@ -29,6 +29,7 @@ from angelia.model.errors import (
     WrongHost,
 )
 
+TOKENLESS = ("/health", HUBS)  # what is reached without a token even from beyond this machine
 THROW_AWAY_BYTES = 32 * 1024 * 1024
 THROW_AWAY_SECONDS = 2.0
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -38,9 +39,10 @@ class Gatehouse:
     """The outermost ASGI application."""
 
     def __init__(
-        self, inner: Callable[[Call], Awaitable[None]], bus: Bus, hub: Hub, gateway: Serve | None = None
+        self, inner: Callable[[Call], Awaitable[None]], bus: Bus, hub: Hub, upgrades: Mapping[str, Serve]
     ) -> None:
-        self._inner, self._bus, self._hub, self._gateway = inner, bus, hub, gateway
+        """``upgrades``: who serves WebSockets, by path."""
+        self._inner, self._bus, self._hub, self._upgrades = inner, bus, hub, upgrades
         names = [*LOOPBACK, *hub.host_names]
         bare = {name.lower().encode() for name in names}
         self._hosts = bare | {b"%b:%d" % (name, hub.port) for name in bare}
@@ -75,13 +77,14 @@ class Gatehouse:
     async def _upgrade(self, call: Call) -> None:
         try:
             caller = self._admit_upgrade(call)
-            if self._gateway is None or call.scope["path"] != GATEWAY:
+            serve = self._upgrades.get(call.scope["path"])
+            if serve is None:
                 raise NotFound(f"There is no WebSocket at {call.scope['path'][:200]}; the gateway is at {GATEWAY}.")
         except AngeliaError as error:
             self._note(call, error)
             await refuse(call, error)
             return
-        await self._gateway(caller, call.connection, call.receive, call.send)
+        await serve(caller, call.connection, call.receive, call.send)
 
     def _admit_upgrade(self, call: Call) -> Caller:
         found: dict[bytes, bytes] = {}
@@ -161,7 +164,7 @@ class Gatehouse:
             return Caller(Rank.AGENT, name)
         if call.connection.local_admin:
             return ADMIN
-        if self._hub.tokens_only and call.scope["path"] != "/health":
+        if self._hub.tokens_only and call.scope["path"] not in TOKENLESS:
             raise TokenRequired("This hub is reached from beyond its own machine: every call takes a token.")
         return OPEN
 

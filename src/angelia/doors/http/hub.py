@@ -9,7 +9,8 @@ from angelia.bus.core import Bus
 from angelia.bus.glance import Disk, glance
 from angelia.bus.health import Health, look
 from angelia.doors.http.call import Call
-from angelia.model.errors import BadRequest
+from angelia.model.connection import Condition, Connection
+from angelia.model.errors import BadRequest, NotFound
 from angelia.protocol.times import rfc3339
 from angelia.protocol.turns import CheckOut
 
@@ -40,6 +41,47 @@ class NoAdapters:
         raise BadRequest("This hub wakes no agents.")
 
 
+class Links(Protocol):
+    """What the door needs to know of the connections to other hubs and gateways."""
+
+    async def connect(self, connection: Connection, code: str | None) -> Condition:
+        """Make or replace a connection, dial once, and say how it stands. ``code``: to pair, as shown over there;
+        ``NotAllowed`` where it is wrong, and nothing is kept."""
+        ...
+
+    async def disconnect(self, name: str) -> None:
+        """Remove one; ``NotFound``, or ``BadRequest`` where it stands in the settings."""
+        ...
+
+    async def conditions(self) -> list[Condition]:
+        """How each stands, by name. Never waits long for a store that is sick: ``/status`` asks this."""
+        ...
+
+    def offer(self) -> tuple[str, float]:
+        """A code to pair with this hub, and for how many seconds it is good."""
+        ...
+
+
+class NoLinks:
+    """A hub that stands alone."""
+
+    async def connect(self, connection: Connection, code: str | None) -> Condition:
+        """Nothing is taken."""
+        raise NotFound("This hub keeps no connections. Nothing was changed.")
+
+    async def disconnect(self, name: str) -> None:
+        """There is none to remove."""
+        raise NotFound(f"No connection here is called '{name[:80]}'. Nothing was changed.")
+
+    async def conditions(self) -> list[Condition]:
+        """There are none."""
+        return []
+
+    def offer(self) -> tuple[str, float]:
+        """Nobody could use it."""
+        raise NotFound("This hub keeps no connections, so there is nothing to pair with.")
+
+
 @dataclass(slots=True, kw_only=True)
 class Hub:
     """Plain values that the door is given; see ``app.py``. Times are UTC milliseconds."""
@@ -60,6 +102,7 @@ class Hub:
     stop: Callable[[], None] = lambda: None
     disk: Callable[[], Disk | None] = lambda: None
     adapters: Adapters = field(default_factory=NoAdapters)
+    links: Links = field(default_factory=NoLinks)
     health: Health = field(default_factory=Health)
 
     def most_bytes(self, path: str) -> int:
@@ -84,7 +127,8 @@ async def status(call: Call, bus: Bus, hub: Hub) -> None:
     """Who is here, how much waits for each, and what is wrong."""
     seen = await look(bus, hub.health)
     disk = hub.disk()
-    found = await glance(bus, seen.failing, disk)
+    links = await hub.links.conditions()
+    found = await glance(bus, seen.failing, disk, links)
     agents = sorted(bus.directory.agents.values(), key=lambda agent: agent.mailbox)
     online = {agent.handle: bus.streams.own(agent.mailbox) is not None for agent in agents}
     queues = {agent.handle: bus.store.load(agent.mailbox).queued for agent in agents}
@@ -96,6 +140,7 @@ async def status(call: Call, bus: Bus, hub: Hub) -> None:
         "waiting_since": {handle: rfc3339(since) for handle, since in found.waiting_since.items()},
         "agents": {handle: {"online": here} for handle, here in online.items()},
         "queues": queues,
+        "connections": {link.connection.name: {"up": link.up, "waiting": link.waiting} for link in links},
         "subscribers": online,
         "streams": bus.streams.count,
         "waiting_for_human": bus.store.load("human").queued,
@@ -120,6 +165,11 @@ async def gateway_status(call: Call, bus: Bus, hub: Hub) -> None:
 async def gateway(call: Call, bus: Bus, hub: Hub) -> None:
     """The gateway, JSON-RPC over a WebSocket."""
     raise BadRequest("This is a WebSocket: ask for an upgrade to it. Nothing was done.")
+
+
+async def hubs(call: Call, bus: Bus, hub: Hub) -> None:
+    """Links of other hubs, which prove themselves in their first frames; a WebSocket."""
+    raise BadRequest("This is a WebSocket, for other hubs. Nothing was done.")
 
 
 def _identity(bus: Bus, hub: Hub) -> dict[str, object]:

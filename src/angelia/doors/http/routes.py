@@ -4,7 +4,7 @@ What must stay true: a route stands here once. A path that exists answers anothe
 /v1 an argument that a route does not name is refused; the seed's own paths, older than this hub, pass over it.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -13,6 +13,7 @@ from angelia.doors.http import (
     agents,
     backups,
     briefing,
+    connections,
     dead_letters,
     events,
     hub,
@@ -28,6 +29,7 @@ from angelia.doors.http.hub import Hub
 from angelia.doors.http.openapi import describe
 from angelia.doors.http.upgrade import Serve
 from angelia.model.errors import MethodNotAllowed, NotFound
+from angelia.protocol import connections as connection_shapes
 from angelia.protocol import library as shapes
 from angelia.protocol import native
 from angelia.protocol import turns as turn_shapes
@@ -100,8 +102,19 @@ ROUTES = (
     Route("GET", "/v1/agents/{handle}/check", turns.check, None, turn_shapes.CheckOut),
     Route("GET", "/v1/turns", turns.listing, None, turn_shapes.TurnsOut),
     Route("POST", "/v1/turns/{id}/stop", turns.end, native.Nothing),
+    Route("GET", "/v1/connections", connections.listing, None, connection_shapes.ConnectionsOut),
+    Route(
+        "PUT",
+        "/v1/connections/{name}",
+        connections.connect,
+        connection_shapes.ConnectionIn,
+        connection_shapes.ConnectionOut,
+    ),
+    Route("DELETE", "/v1/connections/{name}", connections.disconnect),
+    Route("POST", "/v1/pairing", connections.offer, native.Nothing, connection_shapes.PairingOut),
     Route("GET", "/api/status", hub.gateway_status),
     Route("GET", "/api/ws", hub.gateway, arguments=("token",)),
+    Route("GET", "/api/hub", hub.hubs),
     Route("POST", "/v1/backups", backups.make, shapes.BackupIn, shapes.CopyOut),
     Route("POST", "/v1/down", hub.down),
 )
@@ -138,8 +151,8 @@ def _fits(wanted: str, part: str) -> bool:
     return bool(part) if wanted[:1] == "{" else wanted == part
 
 
-def make_app(bus: Bus, hub: Hub, gateway: Serve | None = None) -> Gatehouse:
-    """The door as an ASGI application. ``gateway``: what serves WebSockets, where something does."""
+def make_app(bus: Bus, hub: Hub, upgrades: Mapping[str, Serve] | None = None) -> Gatehouse:
+    """The door as an ASGI application. ``upgrades``: what serves WebSockets, by path."""
     paths = Paths((*ROUTES, Route("GET", "/openapi.json", _openapi)))
 
     async def inner(call: Call) -> None:
@@ -152,7 +165,7 @@ def make_app(bus: Bus, hub: Hub, gateway: Serve | None = None) -> Gatehouse:
             call.only(route.arguments)
         await route.handler(call, bus, hub)
 
-    return Gatehouse(inner, bus, hub, gateway)
+    return Gatehouse(inner, bus, hub, upgrades or {})
 
 
 async def _openapi(call: Call, bus: Bus, hub: Hub) -> None:

@@ -14,6 +14,7 @@ from angelia.model.errors import AngeliaError
 from angelia.protocol.json import encode
 
 GATEWAY = "/api/ws"
+HUBS = "/api/hub"  # other hubs, which prove themselves in their first frames
 Serve = Callable[[Caller, Connection, Receive, Send], Awaitable[None]]
 
 

@@ -44,13 +44,13 @@ def checksum(columns: Row) -> bytes:
 def is_sound(row: Row) -> bool:
     """Whether the columns of part ``message`` are what was written."""
     checked = CHECKED if row[CHECKED] is None else CHECKED + 1
-    return checksum(row[:checked]) == row[CHECKSUM]
+    return bool(checksum(row[:checked]) == row[CHECKSUM])
 
 
 def message_row(envelope: Envelope, accepted_at: int) -> Row:
     """The columns of ``add_message``."""
     e = envelope
-    columns = (
+    columns: Row = (
         e.id,
         e.sender,
         e.to,

@@ -1,0 +1,148 @@
+"""Messages that another hub hands over: stored here, or refused one by one.
+
+What must stay true:
+
+- What is answered with *stored* is on disk here; the same message again is a repeat, and is never stored twice.
+- A sender is a claim of the link that it came by, shown under that link's names alone. Whether it is proved counts for
+  the neighbour's own agents; what it says of others' is hearsay.
+- A message that has been here, or has passed too many hubs, is refused; so is one whose fingerprint does not hold.
+- What is for an agent further on waits in a mailbox like all mail, and is handed on by the link that leads there.
+- The notice that a request failed is not stored: it ends the delivery here, and whoever asked is told from here.
+"""
+
+from collections.abc import Callable, Sequence
+
+from angelia.bus.core import Bus
+from angelia.bus.neighbours import place_id
+from angelia.bus.outcomes import Fate, settle_forwarded
+from angelia.bus.ports import Tx
+from angelia.bus.publish import UNIT_MESSAGES, Crossing, Draft, accept
+from angelia.bus.remotes import address_of
+from angelia.model.address import HUB, Address
+from angelia.model.connection import Connection
+from angelia.model.envelope import Kind
+from angelia.model.errors import BadRequest, CallerError, HopLimit, NotAllowed, TooLarge, UnknownAgent
+from angelia.model.failure import read_reason
+from angelia.protocol.foreign_json import Malformed, read
+from angelia.protocol.hub import GARBLED, Item, Stored, is_whole, read_item, refusal
+
+
+class Garbled(CallerError):
+    """A bit of it flipped on the way: it is sent again."""
+
+    code, title = GARBLED, "The message is not what was sent"
+
+
+async def arrive(bus: Bus, connection: Connection, given: Sequence[object]) -> list[Stored]:
+    """Store what a neighbour hands over, in its order; what became of each. Raises the store's ``HubError``: then
+    nobody knows, and the same again is good.
+
+    The units are queued before anything is awaited, so that two calls keep their order.
+    """
+    bus.check_running()
+    if len(given) > bus.limits.batch_messages:
+        raise BadRequest(f"{bus.limits.batch_messages} messages at once are the most.", limit=bus.limits.batch_messages)
+    parts = [given[start : start + UNIT_MESSAGES] for start in range(0, len(given), UNIT_MESSAGES)]
+    units = [bus.store.write(_each(bus, connection, part), weight=4096 * len(part)) for part in parts]
+    return [stored for unit in units for stored in await unit]
+
+
+def _each(bus: Bus, connection: Connection, given: Sequence[object]) -> Callable[[Tx], list[Stored]]:
+    def unit(tx: Tx) -> list[Stored]:
+        outcomes: list[Stored] = []
+        for each in given:
+            try:
+                outcomes.append(_store(bus, tx, connection, read_item(each)))
+            except CallerError as error:
+                outcomes.append(refusal(error))
+        return outcomes
+
+    return unit
+
+
+def _store(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
+    if bus.neighbours.me in item.via or len(item.via) > bus.limits.hops:
+        raise HopLimit(
+            f"It has passed {len(item.via)} hubs" + (", this one too" if bus.neighbours.me in item.via else "")
+        )
+    if not is_whole(item):
+        raise Garbled("Its fingerprint does not hold.")
+    _check_size(bus, item)
+    name = bus.neighbours.meet(tx, connection, item.sender.hub, item.called, bus.clock.now())
+    sender = f"{item.sender.handle}@{name}"
+    if item.kind is Kind.NOTICE:
+        return _ended(bus, tx, connection, item)
+    if item.kind is Kind.MESSAGE and not connection.accepts(item.sender.handle):
+        raise NotAllowed(f"{item.sender.handle} may not write here: the connection is limited to others.")
+    recipients = [] if item.kind is Kind.REPLY else [_recipient(bus, connection, item)]
+    draft = Draft(
+        sender=sender,
+        verified=item.verified and item.sender.hub == connection.hub,
+        to=str(recipients[0]) if recipients else None,
+        text=item.text,
+        body=None if item.body is None else item.body.encode(),
+        flat=item.flat,
+        intent=item.intent,
+        in_reply_to=item.in_reply_to,
+        ttl_seconds=min(item.expires_in / 1000, bus.limits.ttl_max_seconds),
+        id=item.id,
+        lane=item.lane,
+        replay=item.replay,
+        kind=item.kind,
+        outcome=item.kind is Kind.REPLY,
+        crossing=Crossing(
+            link=connection.id,
+            fingerprint=bytes.fromhex(item.fingerprint),
+            origin=item.origin,
+            thread=item.thread,
+            chain=item.chain,
+            depth=item.depth,
+            via=item.via,
+            created_at=item.created_at,
+        ),
+    )
+    return Stored(stored=True, repeat=accept(bus, tx, draft, recipients).duplicate)
+
+
+def _check_size(bus: Bus, item: Item) -> None:
+    most = bus.limits.reply_bytes if item.kind is Kind.REPLY else bus.limits.text_bytes
+    if len((item.text or "").encode("utf-8", "surrogatepass")) > most:
+        raise TooLarge(f"The text is over {most} bytes.", limit=most)
+    if len((item.body or "").encode("utf-8", "surrogatepass")) > bus.limits.body_bytes:
+        raise TooLarge(f"The body is over {bus.limits.body_bytes} bytes.", limit=bus.limits.body_bytes)
+
+
+def _recipient(bus: Bus, connection: Connection, item: Item) -> Address:
+    """Whom it is for: an agent here, or one that another connection leads to."""
+    handle, hub = item.recipient.handle, item.recipient.hub
+    if not connection.shares(handle):
+        raise UnknownAgent(f"Nobody here is called '{handle}', as far as this connection sees.", suggestions=[])
+    if hub == bus.neighbours.me:
+        return Address(bus.directory.require(handle))
+    for remote in bus.remotes.everyone(bus.clock.now(), bus.limits):
+        if remote.carrier == connection.id or handle.lower() not in (remote.shown.handle.lower(), remote.shown.profile):
+            continue
+        known = remote.known
+        home = place_id(bus.neighbours.me, remote.shown.connection_id) if known is None else known.row.hub
+        if home == hub:
+            return address_of(remote, bus.remotes.rows(bus.clock.now(), bus.limits))
+    raise UnknownAgent(f"Nothing here leads to '{handle}' any more.", suggestions=[])
+
+
+def _ended(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
+    """The other side says that a request failed: the delivery that went there ends so."""
+    if item.sender.handle != HUB or item.about is None:
+        raise BadRequest("A notice between hubs is the hub's own, and about a message.")
+    fate = Fate("failed", read_reason(item.reason), _said(item))
+    settle_forwarded(bus, tx, connection.id, item.about, fate)
+    return Stored(stored=True)
+
+
+def _said(item: Item) -> str:
+    """What the turn said of it, where it said something."""
+    try:
+        body = read((item.body or "null").encode("utf-8", "replace"), 4)
+    except Malformed:
+        return ""
+    said = body.get("said") if isinstance(body, dict) else None
+    return said if isinstance(said, str) else ""

@@ -1,0 +1,220 @@
+"""The connections of this hub: what they are called, which hubs are behind them, and whom each side sees.
+
+What must stay true:
+
+- A hub behind a connection has one name here for as long as the connection is there: the connection's own where it is
+  the hub that answers, else what the neighbour calls it where that is free here, else ``NAME-NEIGHBOUR``. A name never
+  comes to mean another hub, so that mail that waits and answers that are due find the way that was meant.
+- Roster rows and senders are claims of the link that they came by: they are only ever shown under names of that link,
+  and never as an agent of this hub. A row that has passed this hub is not taken from anybody.
+- Each side is told of everyone but those who came by it. A failed look changes nothing; what was told last is kept.
+- Everything here is replaced and never changed in place, so that units on the store's thread may read it, too.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from angelia.bus.ports import Store, Tx
+from angelia.model.address import LOCAL, RESERVED, Address
+from angelia.model.connection import Away, Connection
+from angelia.model.errors import NotFound
+from angelia.protocol.hub import HubRow
+
+_CONNECTION, _ROSTER, _NAMES = "connection:", "neighbour:", "hubs"
+_NAME_LETTERS = 64
+_encode = msgspec.json.Encoder().encode
+_rows = msgspec.json.Decoder(tuple[HubRow, ...]).decode
+
+
+class Behind(NamedTuple):
+    """A hub under its name here: which connection leads there (a key), and its id (None: not known yet)."""
+
+    name: str
+    link: str
+    hub: str | None
+
+
+_names = msgspec.json.Decoder(tuple[Behind, ...]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """An agent behind a link. ``name``: of its hub, here; ``online`` as known now."""
+
+    row: HubRow
+    link: str
+    name: str
+    online: bool | None
+
+
+class Neighbours:
+    """All connections, the rosters that came by them, and the names of hubs. ``me``: the id of this hub."""
+
+    def __init__(self) -> None:
+        self.me = ""
+        self.name = "hub"
+        self.connections: dict[str, Connection] = {}
+        self.up: frozenset[str] = frozenset()
+        self.changes = 0  # counts whatever somebody else may have to be told of
+        self._rosters: dict[str, tuple[HubRow, ...]] = {}
+        self._behind: dict[str, Behind] = {}  # by name, lower case
+
+    async def open(self, store: Store, name: str) -> None:
+        """Read in what was known before the start. ``name``: what this hub calls itself."""
+        self.me, self.name = store.instance, name
+        notes = await store.read(lambda view: (view.notes(_CONNECTION), view.notes(_ROSTER), view.note(_NAMES)))
+        made = (msgspec.json.decode(note.value, type=Connection) for note in notes[0])
+        self.connections = {connection.id: connection for connection in made}
+        self._rosters = {note.name.removeprefix(_ROSTER): _rows(note.value) for note in notes[1]}
+        self._behind = {each.name.lower(): each for each in (_names(notes[2]) if notes[2] else ())}
+
+    # ------------------------------------------------------------------------------------------------ connections
+
+    def require(self, name: str) -> Connection:
+        """A connection by its name; ``NotFound``."""
+        found = self.connections.get(name.lower())
+        if found is None:
+            raise NotFound(f"There is no connection '{name[:80]}'.", suggestions=sorted(self.connections))
+        return found
+
+    def of_hub(self, hub: str) -> Connection | None:
+        """The connection to a hub, by its id."""
+        return next((each for each in self.connections.values() if each.hub == hub), None)
+
+    def put(self, tx: Tx, connection: Connection, now: int) -> None:
+        """Make or replace a connection."""
+        tx.put_note(_CONNECTION + connection.id, _encode(connection), now)
+        tx.then(lambda: self._put(connection))
+
+    def _put(self, connection: Connection) -> None:
+        self.connections = {**self.connections, connection.id: connection}
+        self.changes += 1
+
+    def remove(self, tx: Tx, connection: Connection, now: int) -> None:
+        """Forget a connection, and whom it led to."""
+        self._rename(tx, {key: each for key, each in self._behind.items() if each.link != connection.id}, now)
+        tx.put_note(_CONNECTION + connection.id, None, now)
+        tx.put_note(_ROSTER + connection.id, None, now)
+
+        def gone() -> None:
+            self.connections = {key: each for key, each in self.connections.items() if key != connection.id}
+            self._rosters = {key: rows for key, rows in self._rosters.items() if key != connection.id}
+            self.up -= {connection.id}
+            self.changes += 1
+
+        tx.then(gone)
+
+    def set_up(self, link: str, up: bool) -> None:
+        """A connection is up, or down."""
+        self.up = self.up | {link} if up else self.up - {link}
+        self.changes += 1
+
+    # ------------------------------------------------------------------------------------------------------ names
+
+    def is_taken(self, name: str) -> bool:
+        """Whether a name stands for a connection, or for a hub behind one."""
+        key = name.lower()
+        return key in self.connections or key in self._behind or key in RESERVED or key == self.name.lower()
+
+    def behind(self, name: str) -> Behind | None:
+        """The hub, or the gateway, that a name stands for."""
+        connection = self.connections.get(name.lower())
+        if connection is not None:
+            return Behind(connection.name, connection.id, connection.hub)
+        return self._behind.get(name.lower())
+
+    def name_of(self, link: str, hub: str) -> str:
+        """What a hub behind a link is called here; its id where nobody has told of it."""
+        connection = self.connections.get(link)
+        if connection is not None and hub == connection.hub:
+            return connection.name
+        return next((each.name for each in self._behind.values() if (each.link, each.hub) == (link, hub)), hub)
+
+    def back(self, sender: str) -> Address | None:
+        """Where an answer to ``handle@name`` goes: the way that it came. None where no link leads there."""
+        handle, _, name = sender.partition("@")
+        found = self.behind(name) if name else None
+        return None if found is None else Address(handle, found.name, carrier=found.link)
+
+    def _name(self, names: dict[str, Behind], connection: Connection, hub: str, told: str) -> None:
+        """Give a hub behind ``connection`` its name, where it has none."""
+        if hub == connection.hub or any((e.link, e.hub) == (connection.id, hub) for e in names.values()):
+            return
+        tries = [told, f"{told}-{connection.name}", *(f"{told}-{connection.name}-{n}" for n in range(2, 100))]
+        for name in (each[:_NAME_LETTERS] for each in tries):
+            key = name.lower()
+            if key not in names and not self.is_taken(name) and key != LOCAL:
+                names[key] = Behind(name, connection.id, hub)
+                return
+
+    def _rename(self, tx: Tx, names: dict[str, Behind], now: int) -> None:
+        """Names of hubs, from this unit on: the next of its messages may come from one of them."""
+        if names == self._behind:
+            return
+        old, self._behind = self._behind, names
+        tx.put_note(_NAMES, _encode(tuple(names.values())), now)
+        tx.otherwise(lambda: setattr(self, "_behind", old))
+
+    # ----------------------------------------------------------------------------------------------------- rosters
+
+    def learn(self, tx: Tx, connection: Connection, rows: Iterable[HubRow], now: int) -> None:
+        """Take the roster of a neighbour: it replaces what it told before. What only named a hub stays named."""
+        kept = tuple(row for row in rows if connection.accepts(row.handle))
+        names = dict(self._behind)
+        for row in kept:
+            self._name(names, connection, row.hub, row.name)
+        tx.put_note(_ROSTER + connection.id, _encode(kept), now)
+        self._rename(tx, names, now)
+
+        def told() -> None:
+            self._rosters = {**self._rosters, connection.id: kept}
+            self.changes += 1
+
+        tx.then(told)
+
+    def meet(self, tx: Tx, connection: Connection, hub: str, told: str, now: int) -> str:
+        """The name of a hub that a message came from; where nobody has told of it, it gets one now."""
+        if hub != connection.hub and self.name_of(connection.id, hub) == hub:
+            names = dict(self._behind)
+            self._name(names, connection, hub, told)
+            self._rename(tx, names, now)
+        return self.name_of(connection.id, hub)
+
+    def everyone(self) -> list[Known]:
+        """All agents behind links; each once, by the shortest way that is known."""
+        best: dict[tuple[str, str], Known] = {}
+        for link, rows in sorted(self._rosters.items()):
+            connection = self.connections.get(link)
+            if connection is None:
+                continue
+            for row in rows:
+                key, old = (row.hub, row.handle.lower()), best.get((row.hub, row.handle.lower()))
+                if old is None or self._rank(link, row) < self._rank(old.link, old.row):
+                    best[key] = Known(row, link, self.name_of(link, row.hub), self._online(connection, row))
+        return list(best.values())
+
+    def _rank(self, link: str, row: HubRow) -> tuple[int, bool, str]:
+        """Ways by how good they are: short ones first, then those that are up."""
+        return len(row.way), link not in self.up, link
+
+    def _online(self, connection: Connection, row: HubRow) -> bool | None:
+        if connection.id in self.up:
+            return row.online
+        return False if connection.away is Away.REFUSE else None
+
+    def count(self, link: str) -> int:
+        """How many agents a link leads to."""
+        return len(self._rosters.get(link, ()))
+
+    def told_by(self, link: str) -> tuple[HubRow, ...]:
+        """The last roster that came by a link."""
+        return self._rosters.get(link, ())
+
+
+def place_id(me: str, name: str) -> str:
+    """The id, for other hubs, of what is behind a connection of this hub ``me`` and is no hub itself."""
+    return hashlib.sha256(f"{me}:{name.lower()}".encode()).hexdigest()[:32]

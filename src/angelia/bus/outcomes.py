@@ -1,0 +1,110 @@
+"""Outcomes between hubs: what is owed to the connection that a message came by, and what comes back over one.
+
+What must stay true:
+
+- Each outcome goes back by exactly one way: an answer as the reply, the failure of a request as the hub's notice, and
+  everything else from here. It is owed until the other side has stored it; said twice it is said once.
+- What was forwarded ends as the far side says, and only once. An outcome may come before the hub has noted that the
+  message went there, or after it was offered anew: then the delivery takes those steps first.
+- One that time had ended changes nothing more; an answer that still comes is delivered as a late one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from angelia.bus.claim import hand_over
+from angelia.bus.core import Bus
+from angelia.bus.moves import move
+from angelia.bus.notices import tell_of_failure
+from angelia.bus.ports import Parcel, Tx
+from angelia.model.delivery import Delivery, Event, Hand, State
+from angelia.model.envelope import Intent, Kind
+from angelia.model.failure import Reason, read_reason
+from angelia.protocol.hub import Outcome
+
+AT_ONCE = 200  # told in one call
+_STATES = frozenset({"delivered", "answered", "failed", "dead"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """How a message ended at the far side. ``state``: as on the wire; ``said``: its turn's own words, or empty."""
+
+    state: str
+    reason: Reason = Reason.UNKNOWN
+    said: str = ""
+
+
+async def owed(bus: Bus, connection: str) -> list[Delivery]:
+    """Some of what a connection (its key) has to be told of, the oldest first."""
+    return await bus.store.read(lambda view: view.owed(connection, AT_ONCE))
+
+
+def outcome_of(delivery: Delivery) -> Outcome:
+    """What the other side is told of a delivery."""
+    handle = delivery.to.partition("@")[0]
+    return Outcome(delivery.message_id, handle, delivery.state.word, delivery.reason)
+
+
+async def told(bus: Bus, deliveries: Sequence[Delivery]) -> None:
+    """The other side has these."""
+
+    def unit(tx: Tx) -> None:
+        for delivery in deliveries:
+            tx.move(delivery, delivery._replace(owes=None))
+
+    await bus.store.write(unit, lazy=True, essential=True)
+
+
+async def far_outcomes(bus: Bus, connection: str, outcomes: Sequence[Outcome]) -> None:
+    """Take what became of messages that went over a connection. What is not known here, or has ended, stays as it
+    is."""
+
+    def unit(tx: Tx) -> None:
+        for outcome in outcomes:
+            if outcome.state in _STATES:
+                fate = Fate(outcome.state, read_reason(outcome.reason))
+                settle_forwarded(bus, tx, connection, outcome.id, fate)
+
+    await bus.store.write(unit, essential=True)
+
+
+def settle_forwarded(bus: Bus, tx: Tx, connection: str, message_id: str, fate: Fate) -> None:
+    """End the delivery of a message that went over a connection, inside a unit."""
+    envelope = tx.message(message_id)
+    delivery = next((d for d in tx.deliveries(message_id) if d.connection == connection), None)
+    if envelope is None or delivery is None:
+        return
+    parcel = _forwarded(bus, tx, Parcel(delivery, envelope))
+    if parcel is None:
+        return
+    if fate.state in ("delivered", "answered"):
+        if parcel.delivery.state is State.FORWARDED:
+            move(bus, tx, parcel, Event.FAR_DELIVERED)
+        return
+    _fail(bus, tx, parcel, fate)
+
+
+def _forwarded(bus: Bus, tx: Tx, parcel: Parcel) -> Parcel | None:
+    """The delivery in the state in which the other side has it; None where it has ended here."""
+    state = parcel.delivery.state
+    if state is State.QUEUED:
+        leased = hand_over(bus, tx, parcel, Hand.LINK, tx.handed_high(parcel.delivery.mailbox))
+        return move(bus, tx, leased, Event.FORWARD) if leased is not None else None
+    if state is State.LEASED:
+        return move(bus, tx, parcel, Event.FORWARD)
+    return parcel if state in (State.FORWARDED, State.DELIVERED) else None
+
+
+def _fail(bus: Bus, tx: Tx, parcel: Parcel, fate: Fate) -> None:
+    delivery, envelope = parcel.delivery, parcel.envelope
+    if delivery.state is State.DELIVERED:  # it was taken there, and nobody answered
+        if envelope.intent is not Intent.REQUEST or delivery.reason is not None:
+            return
+        done = move(bus, tx, parcel, Event.UNANSWERED, reason=fate.reason)
+    elif fate.state == "dead" or envelope.kind is not Kind.MESSAGE:
+        done = move(bus, tx, parcel, Event.FAR_DEAD, reason=fate.reason)
+    else:
+        done = move(bus, tx, parcel, Event.FAR_FAILED, reason=fate.reason)
+    if done is not None and envelope.kind is Kind.MESSAGE:
+        tell_of_failure(bus, tx, done, fate.reason, said=fate.said or None)

@@ -1,0 +1,67 @@
+"""Whom each connection is told of: the union of all others, never its own.
+
+What must stay true: an agent's row names its home and the way there, so that no hub takes a row that has passed it. A
+connection that is limited to named agents hears of those alone. ``online`` is true with a stream or something that
+wakes the agent, absent where nobody knows, and false only where mail for it would be refused here.
+"""
+
+from collections.abc import Iterator
+
+from angelia.bus.core import Bus
+from angelia.bus.neighbours import place_id
+from angelia.bus.remotes import Remote
+from angelia.model.agent import Agent
+from angelia.model.connection import Connection
+from angelia.protocol.bot_relay import profile_of
+from angelia.protocol.bot_relay_rows import Row
+from angelia.protocol.hub import HubRow
+
+ROSTERS = "@rosters"  # what is waked when somebody may have to be told of something new
+
+
+def changes(bus: Bus) -> tuple[int, int, int]:
+    """Another value whenever what others are told may be another."""
+    return bus.directory.changes, bus.neighbours.changes, hash(frozenset(bus.streams.attached))
+
+
+def rows_for_hub(bus: Bus, connection: Connection) -> list[HubRow]:
+    """What another hub is told."""
+    me = bus.neighbours.me
+    rows = [
+        HubRow(a.handle, me, bus.neighbours.name, (me,), a.title, a.description, is_online(bus, a))
+        for a in _here(bus, connection)
+    ]
+    for remote in _elsewhere(bus, connection):
+        known, shown = remote.known, remote.shown
+        home = place_id(me, shown.connection_id) if known is None else known.row.hub
+        way = (home, me) if known is None else (*known.row.way, me)
+        if connection.hub in way or len(way) > bus.limits.hops:
+            continue
+        rows.append(HubRow(shown.handle, home, shown.connection_id, way, shown.title, shown.description, shown.online))
+    return rows
+
+
+def rows_for_hermes(bus: Bus, connection: Connection, here: str) -> list[Row]:
+    """What a gateway of Hermes' is told; ``here``: what this hub is called there."""
+    rows = [
+        Row(here, profile_of(a.handle), a.handle, bus.neighbours.name, a.title, a.description, is_online(bus, a))
+        for a in _here(bus, connection)
+    ]
+    return rows + [remote.shown for remote in _elsewhere(bus, connection)]
+
+
+def is_online(bus: Bus, agent: Agent) -> bool | None:
+    """Whether an agent of this hub is there; None where nobody knows."""
+    return True if agent.adapter is not None or bus.streams.own(agent.mailbox) is not None else None
+
+
+def _here(bus: Bus, connection: Connection) -> Iterator[Agent]:
+    for _, agent in sorted(bus.directory.agents.items()):
+        if agent.member and connection.shares(agent.handle):
+            yield agent
+
+
+def _elsewhere(bus: Bus, connection: Connection) -> Iterator[Remote]:
+    for remote in bus.remotes.everyone(bus.clock.now(), bus.limits):
+        if remote.carrier != connection.id and connection.shares(remote.shown.handle):
+            yield remote

@@ -1,0 +1,130 @@
+"""What is done with a line that was dialled from here: greet a hub, or serve a gateway of Hermes'.
+
+What must stay true: a hub is served only after it has proved itself, and only under the connection that is for it. The
+line is closed at the end, whichever way that comes.
+"""
+
+import asyncio
+from dataclasses import replace
+
+from angelia.bus.rosters import ROSTERS, rows_for_hermes
+from angelia.links.channel import Channel
+from angelia.links.conversation import converse
+from angelia.links.greeting import Met, say_hello
+from angelia.links.hermes_link import HermesLink
+from angelia.links.hub_link import HubLink
+from angelia.links.line import Line
+from angelia.links.port import Dialled, Kind, LineLost, Trouble
+from angelia.model.connection import Connection, Speaks
+from angelia.protocol.bot_relay_rows import Row
+from angelia.protocol.gateway import Refusal
+from angelia.protocol.jsonrpc import UNKNOWN_METHOD, Request
+
+
+async def pair(line: Line, dialled: Dialled, connection: Connection, code: str) -> Connection:
+    """Greet the hub that was dialled with a code; the connection as it is to be kept. Raises ``Trouble``."""
+    if dialled.speaks is not Speaks.HUB:
+        await dialled.wire.close()
+        raise Trouble(Kind.REFUSED, "A gateway of Hermes' is there, and no hub.", "Connect it with its token.")
+    met: list[Met] = []
+
+    async def greet(channel: Channel) -> None:
+        met.append(await _greet(line, channel, dialled, connection, code))
+
+    await converse(line.bus, dialled.wire, greet, _not_yet)
+    return replace(connection, hub=met[0].hub, key=met[0].key)
+
+
+async def serve_dialled(line: Line, dialled: Dialled, here: str) -> None:
+    """Serve it to its end; raises ``Trouble``, or returns where it was ended here. ``here``: what gateways of Hermes'
+    call this hub."""
+    if dialled.speaks is Speaks.HUB:
+        await _serve_hub(line, dialled)
+    else:
+        await _serve_hermes(line, dialled, here)
+
+
+async def _serve_hub(line: Line, dialled: Dialled) -> None:
+    ready: asyncio.Future[HubLink] = asyncio.get_running_loop().create_future()
+
+    async def handle(request: Request) -> object:
+        return await (await asyncio.shield(ready)).handle(request)
+
+    async def session(channel: Channel) -> None:
+        met = await _greet(line, channel, dialled, line.connection, None)
+        await _learn(line, met)
+        link = HubLink(line.bus, line.connection)
+        ready.set_result(link)
+        version = dialled.ready.get("version")
+        await line.hold(link.run(channel), speaks=Speaks.HUB, version=version, dialled_here=True)
+
+    try:
+        await converse(line.bus, dialled.wire, session, handle)
+    finally:
+        ready.cancel()
+
+
+async def _serve_hermes(line: Line, dialled: Dialled, here: str) -> None:
+    bus, connection = line.bus, line.connection
+
+    def rows() -> list[Row]:
+        return rows_for_hermes(bus, connection, here)
+
+    link = HermesLink(bus, connection, dialled.wire, here=here, rows_for=rows, on_change=_nothing)
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(link.run())
+            tasks.create_task(_tell_of_rosters(line, link))
+
+    line.hermes = link
+    trouble: Trouble | None = None
+    try:
+        version = dialled.ready.get("version")
+        await line.hold(run(), speaks=Speaks.HERMES, version=version, dialled_here=True)
+    except* LineLost as group:
+        words = str(group.exceptions[0]) if group.exceptions else ""
+        trouble = Trouble(Kind.UNREACHABLE, f"The line ended: {words}.", "It is dialled again by itself.")
+    finally:
+        line.hermes = None
+        await dialled.wire.close()
+    if trouble is not None:
+        raise trouble
+
+
+async def _tell_of_rosters(line: Line, link: HermesLink) -> None:
+    with line.bus.signals.watch(ROSTERS) as watch:
+        while True:
+            await watch.changed(watch.ticket())
+            link.rows_changed()
+
+
+def _nothing() -> None:
+    """Its condition is looked at when somebody asks."""
+
+
+async def _greet(line: Line, channel: Channel, dialled: Dialled, connection: Connection, code: str | None) -> Met:
+    neighbours = line.bus.neighbours
+    met = await say_hello(channel, neighbours.me, neighbours.name, connection, dialled, code)
+    other = neighbours.of_hub(met.hub)
+    if other is not None and other.id != connection.id:
+        raise Trouble(
+            Kind.REFUSED,
+            f"The hub there is connected already, as {other.name}.",
+            f"Use that name, or remove it first: angelia disconnect {other.name}",
+            lasting=True,
+        )
+    return met
+
+
+async def _learn(line: Line, met: Met) -> None:
+    """Remember which hub is there."""
+    known = replace(line.connection, hub=met.hub, key=met.key)
+    if known != line.connection:
+        bus = line.bus
+        await bus.store.write(lambda tx: bus.neighbours.put(tx, known, bus.clock.now()))
+        line.connection = known
+
+
+async def _not_yet(request: Request) -> object:
+    raise Refusal(UNKNOWN_METHOD, "This line only pairs two hubs.")

@@ -1,0 +1,205 @@
+"""The first words on a line between two hubs, on either side: who is there, and do both know the secret.
+
+What must stay true: nobody is told anything, and nothing is taken, before both sides have proved themselves. Refusals
+say what a person can do. What is proved, and how, stands in ``hello.py``.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from angelia.bus.caller import Caller, Rank
+from angelia.links.channel import Channel, Refused
+from angelia.links.hello import CODE, FOLDER, KEY, OWNER, Greeting, Offer, nonce, read_hello, read_welcome
+from angelia.links.port import Dialled, Kind, Trouble
+from angelia.model.connection import Connection
+from angelia.protocol.gateway import Refusal
+from angelia.protocol.hub import VERSION
+from angelia.protocol.jsonrpc import UNKNOWN_METHOD, Request
+
+SECONDS = 10.0  # for each of the first calls: a commit, and the work of one guess
+PROVE_SECONDS = 15.0  # that a guest has to prove itself
+FORBIDDEN = 403
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """Whom a line leads to: the hub's id, what it calls itself, and the key to keep (after a code; else as before)."""
+
+    hub: str
+    name: str
+    key: bytes | None
+
+
+# -------------------------------------------------------------------------------------------------- the side that dials
+
+
+async def say_hello(
+    channel: Channel, me: str, name: str, connection: Connection, dialled: Dialled, code: str | None
+) -> Met:
+    """Greet the hub that was dialled, over a channel that runs. Raises ``Trouble`` or ``LineLost``."""
+    by = _by(connection, dialled, code)
+    mine = nonce()
+    hello = {"version": VERSION, "hub": me, "name": name, "nonce": mine, "by": by}
+    try:
+        answer = await channel.call("hub.hello", hello, SECONDS)
+        hub, far_name, theirs, proof = read_welcome(answer)
+        if hub == me:
+            raise _refused("That is this hub itself.", "Give the address of the other one.")
+        if by == KEY and connection.hub not in (None, hub):
+            raise _refused(
+                f"Another hub answers there than the one that {connection.name} was paired with.",
+                f"If that is right, pair anew: angelia pair {connection.name} {connection.target}",
+            )
+        greeting = Greeting(me, name, hub, far_name, f"{mine}|{theirs}", by)
+        key = await _key(greeting, connection, dialled, code)
+        if key is not None and not greeting.is_proof(key, "acceptor", proof):
+            raise _refused("The other side does not know our secret.", _pair_anew(connection))
+        prove = {"proof": greeting.proof(key, "dialler") if key is not None else ""}
+        await channel.call("hub.prove", prove, SECONDS)
+    except Refused as refused:
+        raise _trouble(refused, connection) from None
+    except TimeoutError:
+        raise Trouble(
+            Kind.UNREACHABLE, f"The hub there did not answer within {SECONDS:g} s.", "Look at how it is doing."
+        ) from None
+    lasting = greeting.lasting_key(key) if by == CODE and key is not None else connection.key
+    return Met(hub, far_name, lasting)
+
+
+def _by(connection: Connection, dialled: Dialled, code: str | None) -> str:
+    if code is not None:
+        return CODE
+    if dialled.by_owner:
+        return OWNER
+    if connection.key is not None:
+        return KEY
+    if dialled.key_file is not None:
+        return FOLDER
+    raise _refused("The two hubs do not know each other yet.", _pair_anew(connection))
+
+
+async def _key(greeting: Greeting, connection: Connection, dialled: Dialled, code: str | None) -> bytes | None:
+    """The secret that is proved; None where the line itself proves enough."""
+    if code is not None:
+        return await asyncio.to_thread(greeting.key_of, code)
+    if greeting.by == FOLDER and dialled.key_file is not None:
+        return _read_key(dialled.key_file)
+    return connection.key if greeting.by == KEY else None
+
+
+def _read_key(path: str) -> bytes:
+    """The secret of a hub of this machine and this user."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise _refused(f"{path} cannot be read: {error.strerror}.", "Pair the two hubs with a code.") from None
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise _refused(f"{path} is no file of this user.", "Pair the two hubs with a code.")
+        return file.read(1024).strip()
+
+
+def _trouble(refused: Refused, connection: Connection) -> Trouble:
+    """What the other side's refusal means for a person here."""
+    reason = refused.data.get("reason")
+    if reason == "wrong_version" or refused.code == UNKNOWN_METHOD:
+        advice = "Bring both machines to the same version of Angelia."
+        return Trouble(Kind.WRONG_VERSION, f"The other side says: {refused.message}", advice, lasting=True)
+    if reason == "already_linked":
+        return Trouble(Kind.REFUSED, "The other side's own link to this hub is up.", "Nothing needs to be done.")
+    if reason == "wrong_code":
+        advice = "Type the code as it stands on the other screen; angelia pair there shows a new one."
+        return Trouble(Kind.REFUSED, "The code is wrong, or is no longer good.", advice, lasting=True)
+    return _refused(f"The other side says: {refused.message}", _pair_anew(connection))
+
+
+def _refused(problem: str, advice: str) -> Trouble:
+    return Trouble(Kind.REFUSED, problem, advice, lasting=True)
+
+
+def _pair_anew(connection: Connection) -> str:
+    return f"Run 'angelia pair' there, and here: angelia pair {connection.name} {connection.target or 'TARGET'}"
+
+
+# ---------------------------------------------------------------------------------------------- the side that is dialled
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What a guest is measured by. ``key_of``: the key that is shared with a hub, by its id; ``meet``: lets a guest in
+    that has proved itself, and gives the name that it has here; it may raise ``Refusal``."""
+
+    me: str
+    name: str
+    folder_key: bytes
+    offer: Offer
+    key_of: Callable[[str], bytes | None]
+    meet: Callable[[Met], Awaitable[str]]
+
+
+class Guest:
+    """One line from outside, until it has proved itself. Its requests come to ``handle``."""
+
+    def __init__(self, house: House, caller: Caller) -> None:
+        self._house, self._caller = house, caller
+        self._greeting: Greeting | None = None
+        self._key: bytes | None = None
+
+    async def handle(self, request: Request) -> object:
+        """Answer ``hub.hello`` and ``hub.prove``, in this order; each once."""
+        if request.method == "hub.hello" and self._greeting is None:
+            return await self._hello(request)
+        if request.method == "hub.prove" and self._greeting is not None:
+            return await self._prove(request, self._greeting)
+        raise Refusal(FORBIDDEN, "Say hello first, and prove who you are.", {"reason": "not_proved"})
+
+    async def _hello(self, request: Request) -> object:
+        house = self._house
+        hub, name, theirs, by = read_hello(request.params)
+        mine = nonce()
+        greeting = Greeting(hub, name, house.me, house.name, f"{theirs}|{mine}", by)
+        self._key = await self._secret(greeting)
+        self._greeting = greeting
+        proof = greeting.proof(self._key, "acceptor") if self._key is not None else ""
+        return {"version": VERSION, "hub": house.me, "name": house.name, "nonce": mine, "proof": proof}
+
+    async def _secret(self, greeting: Greeting) -> bytes | None:
+        house, by = self._house, greeting.by
+        if by == OWNER:
+            if self._caller.rank is not Rank.ADMIN:
+                raise _no("not_paired", "This line does not come from the owner of this hub.")
+            return None
+        if by == FOLDER:
+            return house.folder_key
+        if by == CODE:
+            code = house.offer.open()
+            if code is None:
+                raise _no("wrong_code", "No code is on the screen of this hub now.")
+            return await asyncio.to_thread(greeting.key_of, code)
+        key = house.key_of(greeting.dialler)
+        if key is None:
+            raise _no("not_paired", "This hub does not know that one.")
+        return key
+
+    async def _prove(self, request: Request, greeting: Greeting) -> object:
+        house = self._house
+        if self._key is not None and not greeting.is_proof(self._key, "dialler", request.params.get("proof")):
+            if greeting.by == CODE:
+                house.offer.wrong()
+                raise _no("wrong_code", "That is not the code.")
+            raise _no("not_paired", "The secret is another one.")
+        if greeting.dialler == house.me:
+            raise _no("not_paired", "That is this hub itself.")
+        lasting = None
+        if greeting.by == CODE and self._key is not None:
+            house.offer.used()
+            lasting = greeting.lasting_key(self._key)
+        return {"connection": await house.meet(Met(greeting.dialler, greeting.dialler_name, lasting))}
+
+
+def _no(reason: str, words: str) -> Refusal:
+    return Refusal(FORBIDDEN, words, {"reason": reason})

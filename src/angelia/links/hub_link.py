@@ -1,0 +1,226 @@
+"""The life of one link between two hubs, once both have said hello: from then on the two sides are equal.
+
+What must stay true:
+
+- Mail goes in its order, in batches, a few of them on their way at once; it is *forwarded* once the other side has
+  stored it. What was on its way when the line broke goes back into its place, and goes again: its id absorbs a repeat.
+- What came by this link and has an outcome is told until the other side has that, too.
+- Rosters are told at the start, within a second of a change, and each minute; one that did not change is told in short.
+- A line that does not answer is ended here: pings find it where nothing else is said.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+
+from angelia.bus.arrive import arrive
+from angelia.bus.carry import forwarded, given_back, refused, take
+from angelia.bus.core import Bus
+from angelia.bus.moves import owed_key
+from angelia.bus.neighbours import place_id
+from angelia.bus.outcomes import far_outcomes, outcome_of, owed, told
+from angelia.bus.ports import Parcel
+from angelia.bus.rosters import ROSTERS, rows_for_hub
+from angelia.links.channel import Channel, Refused
+from angelia.links.port import LineLost
+from angelia.model.connection import Connection
+from angelia.model.envelope import Envelope
+from angelia.model.errors import BadRequest
+from angelia.model.failure import Reason
+from angelia.protocol import hub as shapes
+from angelia.protocol.foreign_json import write
+from angelia.protocol.gateway import Refusal
+from angelia.protocol.hub import AGAIN, Item, Spot, Stored
+from angelia.protocol.jsonrpc import UNKNOWN_METHOD, Request
+
+BATCH = 100  # in one call: as many as one claim gives
+ON_THEIR_WAY = 2  # batches: one is stored there while the next is taken here
+CALL_SECONDS = 10.0  # a commit there, with much before it; beyond that the other side hangs
+LOOK_SECONDS = 30.0  # between two looks that no signal asked for
+ROSTER_SECONDS = 60.0
+GATHER_SECONDS = 0.02  # outcomes that are told together
+PING_SECONDS = 20.0
+
+
+class HubLink:
+    """One link. Requests of the other side come to ``handle``."""
+
+    def __init__(self, bus: Bus, connection: Connection) -> None:
+        self._bus, self._link = bus, connection
+        self._slots = asyncio.Semaphore(ON_THEIR_WAY)
+        self._told: str | None = None  # the digest of the roster that was told last
+        self._heard: str | None = None  # and of the one that came last
+
+    async def run(self, channel: Channel) -> None:
+        """Over a channel that runs, until it ends; raises ``LineLost`` (in a group)."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._tell_roster(channel))
+            tasks.create_task(self._send_mail(channel, tasks))
+            tasks.create_task(self._tell_outcomes(channel))
+            tasks.create_task(self._ping(channel))
+
+    async def handle(self, request: Request) -> object:
+        """Answer a call of the other side."""
+        match request.method:
+            case "hub.send":
+                return shapes.plain(await arrive(self._bus, self._link, _list(request, "messages")))
+            case "hub.settle":
+                outcomes = [shapes.read_outcome(each) for each in _list(request, "outcomes")]
+                await far_outcomes(self._bus, self._link.id, outcomes)
+                return {"ok": True}
+            case "hub.roster":
+                return await self._take_roster(request)
+            case "hub.ping":
+                return {"ok": True}
+        raise Refusal(UNKNOWN_METHOD, f"There is no method '{request.method[:80]}' between hubs.")
+
+    # --------------------------------------------------------------------------------------------------------- mail
+
+    async def _send_mail(self, channel: Channel, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._slots.acquire()
+            parcels = await take(self._bus, self._link.id, BATCH, LOOK_SECONDS)
+            if parcels:
+                tasks.create_task(self._send(channel, parcels))
+            else:
+                self._slots.release()
+
+    async def _send(self, channel: Channel, parcels: list[Parcel]) -> None:
+        """Hand over a batch, in frames that fit."""
+        left = list(parcels)
+        try:
+            for part in self._frames(left):
+                batch, items = [parcel for parcel, _ in part], [item for _, item in part]
+                answer = await channel.call("hub.send", {"messages": shapes.plain(items)}, CALL_SECONDS)
+                self._settle(batch, shapes.read_stored(answer, len(batch)))
+                left = [parcel for parcel in left if parcel not in batch]
+        except (Refused, BadRequest) as error:
+            given_back(self._bus, left, used=True, delay=5.0)
+            left = []
+            raise LineLost(f"the other side does not take mail: {error}") from None
+        except TimeoutError:
+            raise LineLost(f"no answer within {CALL_SECONDS:g} s") from None
+        finally:
+            given_back(self._bus, left)
+            self._slots.release()
+
+    def _frames(self, left: list[Parcel]) -> list[list[tuple[Parcel, Item]]]:
+        """What goes there, in parts that fit into a frame; what cannot go is ended, and taken out of ``left``."""
+        most = self._bus.limits.frame_bytes - 4096
+        parts: list[list[tuple[Parcel, Item]]] = [[]]
+        weight = 0
+        for parcel in list(left):
+            item = self._item(parcel)
+            # JSON never takes more than six bytes for one; only what is large enough is worth counting.
+            size = 1024 + 2 * parcel.delivery.size
+            if size > most and item is not None:
+                size = len(write(shapes.plain([item])))
+            if item is None or size > most:
+                left.remove(parcel)
+                why = Reason.RUNTIME_OFFLINE if item is None else Reason.TOO_LARGE
+                refused(self._bus, parcel, why, "")
+                continue
+            if weight + size > most:
+                parts.append([])
+                weight = 0
+            parts[-1].append((parcel, item))
+            weight += size
+        return [part for part in parts if part]
+
+    def _item(self, parcel: Parcel) -> Item | None:
+        """A message as it goes there; None where nobody knows any more which hub its address means."""
+        neighbours = self._bus.neighbours
+        handle, _, name = parcel.delivery.to.partition("@")
+        found = neighbours.behind(name)
+        if found is None or found.hub is None or parcel.envelope.origin is None:
+            return None
+        sender, called = self._sender(parcel.envelope)
+        recipient = Spot(handle, found.hub)
+        return shapes.item_of(parcel.envelope, sender, called, recipient, neighbours.me, self._bus.clock.now())
+
+    def _sender(self, envelope: Envelope) -> tuple[Spot, str]:
+        """Who sent it, and what its hub is called here."""
+        neighbours = self._bus.neighbours
+        handle, at, name = envelope.sender.partition("@")
+        if not at:
+            return Spot(handle, neighbours.me), neighbours.name
+        found = neighbours.behind(name)
+        hub = found.hub if found is not None else None
+        return Spot(handle, hub or place_id(neighbours.me, name)), name
+
+    def _settle(self, batch: Sequence[Parcel], answers: Sequence[Stored]) -> None:
+        stored: list[Parcel] = []
+        for parcel, answer in zip(batch, answers, strict=True):
+            if answer.stored:
+                stored.append(parcel)
+            elif answer.code in AGAIN:
+                given_back(self._bus, [parcel], used=True, delay=float(min(2**parcel.delivery.used, 60)))
+            else:
+                said = f"The other side says: {answer.detail}" if answer.detail else ""
+                refused(self._bus, parcel, shapes.reason_of(answer.code), said[:500])
+        forwarded(self._bus, stored)
+
+    # ----------------------------------------------------------------------------------------------------- outcomes
+
+    async def _tell_outcomes(self, channel: Channel) -> None:
+        bus, link = self._bus, self._link.id
+        with bus.signals.watch(owed_key(link)) as watch:
+            while True:
+                ticket = watch.ticket()
+                found = await owed(bus, link)
+                if not found:
+                    await bus.clock.wait(watch.changed(ticket), LOOK_SECONDS)
+                    await asyncio.sleep(GATHER_SECONDS)
+                    continue
+                outcomes = shapes.plain(outcome_of(delivery) for delivery in found)
+                await _call(channel, "hub.settle", {"outcomes": outcomes})
+                await told(bus, found)
+
+    # ------------------------------------------------------------------------------------------------------ rosters
+
+    async def _tell_roster(self, channel: Channel) -> None:
+        bus = self._bus
+        with bus.signals.watch(ROSTERS) as watch:
+            while True:
+                ticket = watch.ticket()
+                rows = shapes.plain(rows_for_hub(bus, self._link))
+                digest = hashlib.sha256(write(rows)).hexdigest()[:32]
+                same = digest == self._told
+                params: dict[str, object] = {"digest": digest} if same else {"digest": digest, "rows": rows}
+                answer = await _call(channel, "hub.roster", params)
+                known = isinstance(answer, dict) and answer.get("known") is True
+                self._told = digest if known else None
+                if known:
+                    await bus.clock.wait(watch.changed(ticket), ROSTER_SECONDS)
+
+    async def _take_roster(self, request: Request) -> object:
+        digest, rows = request.params.get("digest"), request.params.get("rows")
+        if rows is None:
+            return {"known": isinstance(digest, str) and digest == self._heard}
+        bus = self._bus
+        found = shapes.read_rows(rows, bus.neighbours.me)
+        await bus.store.write(lambda tx: bus.neighbours.learn(tx, self._link, found, bus.clock.now()))
+        self._heard = digest if isinstance(digest, str) else None
+        return {"known": True, "count": len(found)}
+
+    async def _ping(self, channel: Channel) -> None:
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            await _call(channel, "hub.ping", {})
+
+
+async def _call(channel: Channel, method: str, params: dict[str, object]) -> object:
+    """A call without which the link is of no use."""
+    try:
+        return await channel.call(method, params, CALL_SECONDS)
+    except TimeoutError:
+        raise LineLost(f"no answer within {CALL_SECONDS:g} s") from None
+    except Refused as error:
+        raise LineLost(f"the other side refuses {method}: {error}") from None
+
+
+def _list(request: Request, name: str) -> list[object]:
+    found = request.params.get(name)
+    if not isinstance(found, list):
+        raise BadRequest(f"{name} is a list.")
+    return found

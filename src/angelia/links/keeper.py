@@ -1,0 +1,223 @@
+"""The life of all connections: dialled, kept, dialled anew, and let in from the other side.
+
+What must stay true:
+
+- One link at a time for each connection, in a task group of its own: of two that both sides dialled at once, the one
+  that the hub with the smaller id dialled stays. What is stopped has ended before another begins.
+- A line that broke is dialled again after a tenth of the time that it has been down: 1 s at first, 60 s at most, and
+  never at the beat of others. A machine that slept dials at once when it wakes.
+- How each stands is known at any time: up or down, since when, why, and what to do.
+- What is removed takes nothing with it in silence: senders of mail that waited are told.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from angelia.bus.caller import Caller
+from angelia.bus.carry import fail_waiting
+from angelia.bus.core import Bus
+from angelia.bus.ports import Tx
+from angelia.bus.rosters import ROSTERS, changes
+from angelia.links.dialled import pair, serve_dialled
+from angelia.links.hello import CODE_SECONDS, Offer
+from angelia.links.inbound import InboundWire, Opened
+from angelia.links.line import Line
+from angelia.links.port import Dialled, Kind, Trouble
+from angelia.links.reception import Reception
+from angelia.model.connection import Condition, Connection, check_connection_name
+from angelia.model.errors import BadRequest, NameTaken, NotAllowed
+
+log = logging.getLogger("angelia.links")
+FIRST_SECONDS, LAST_SECONDS = 1.0, 60.0  # between two tries
+SHARE = 0.1  # of the time that it has been down
+LOOK_SECONDS = 0.25  # between two looks whether rosters have changed: within a second, others know
+SLEPT_MS = 5_000  # by which the clocks differ after a sleep
+TRY_SECONDS = 20.0  # that ``connect`` waits for the first try, which ends by itself before
+REMOVED = "The connection to it was removed."
+BROKEN = Trouble(
+    Kind.UNREACHABLE, "Something broke inside this hub; its log says what.", "It is tried again by itself."
+)
+
+
+class Keeper:
+    """All links of one hub."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        dial: Callable[[Connection], Awaitable[Dialled]],
+        folder_key: bytes,
+        fixed: Sequence[Connection],
+        here: str,
+    ) -> None:
+        """``dial`` raises ``Trouble``; ``folder_key``: the secret of this hub's own folder; ``fixed``: the connections
+        of the settings; ``here``: what gateways of Hermes' call this hub."""
+        self._bus, self._dial, self._fixed, self._here = bus, dial, fixed, here
+        self._lines: dict[str, Line] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._offer = Offer(bus.clock.monotonic)
+        self._reception = Reception(bus, folder_key, self._offer, self._line)
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        await self._settle_fixed()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                for connection in self._bus.neighbours.connections.values():
+                    self._begin(connection)
+                await self._watch()
+        finally:
+            self._tasks = None
+            self._keepers.clear()
+
+    async def serve(self, caller: Caller, line: Opened) -> None:
+        """Serve a line that the other side opened, whose first frame is ``hub.hello``, to its end."""
+        await self._reception.serve(caller, InboundWire(line))
+
+    # ------------------------------------------------------------------------------------------------------ the desk
+
+    async def connect(self, connection: Connection, code: str | None) -> Condition:
+        """Make or replace a connection, dial once, and say how it stands. See ``doors.http.hub.Links``."""
+        check_connection_name(connection.name)
+        neighbours = self._bus.neighbours
+        old = neighbours.connections.get(connection.id)
+        if old is None and neighbours.is_taken(connection.name):
+            raise NameTaken(f"{connection.name} is the name of a hub here already. Nothing was changed.")
+        if old is not None and old.fixed:
+            raise BadRequest(f"The connection {connection.name} stands in the settings; change it there.")
+        if code is not None:
+            try:
+                connection = await pair(self._line(connection), await self._dial(connection), connection, code)
+            except Trouble as trouble:
+                self._drop_unknown(connection)
+                raise NotAllowed(f"{trouble.problem} {trouble.advice} Nothing was kept.") from None
+        elif old is not None and old.target == connection.target:
+            connection = replace(connection, hub=old.hub, key=old.key)
+        await self._end(connection.id)
+        await self._put(connection)
+        line = self._begin(connection)
+        await line.wait_for_try(TRY_SECONDS)
+        return await line.condition()
+
+    async def disconnect(self, name: str) -> None:
+        """Remove one. See ``doors.http.hub.Links``."""
+        connection = self._bus.neighbours.require(name)
+        if connection.fixed:
+            raise BadRequest(f"The connection {connection.name} stands in the settings; remove it there.")
+        if (hermes := self._line(connection).hermes) is not None:
+            await hermes.say_farewell()
+        await self._end(connection.id)
+        await self._forget(connection)
+
+    async def conditions(self) -> list[Condition]:
+        """How each stands, by name."""
+        return [await line.condition() for _, line in sorted(self._lines.items())]
+
+    def offer(self) -> tuple[str, float]:
+        """A code to pair with this hub, and for how many seconds it is good."""
+        return self._offer.make(), CODE_SECONDS
+
+    # ------------------------------------------------------------------------------------------------------ each line
+
+    def _line(self, connection: Connection) -> Line:
+        """How a connection stands, from the first time that it is spoken of."""
+        if connection.id not in self._lines:
+            self._lines[connection.id] = Line(self._bus, connection)
+        return self._lines[connection.id]
+
+    def _drop_unknown(self, connection: Connection) -> None:
+        if connection.id not in self._bus.neighbours.connections:
+            self._lines.pop(connection.id, None)
+
+    def _begin(self, connection: Connection) -> Line:
+        """Keep a connection up from now on, where it is one that is dialled from here."""
+        line = self._line(connection)
+        line.connection = connection
+        if connection.target and self._tasks is not None:
+            self._keepers[connection.id] = self._tasks.create_task(self._keep_up(line))
+        return line
+
+    async def _end(self, key: str) -> None:
+        """Stop dialling, and end the link that is up; it has ended then."""
+        keeper = self._keepers.pop(key, None)
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.wait((keeper,))
+        if key in self._lines:
+            await self._lines[key].end()
+
+    async def _keep_up(self, line: Line) -> None:
+        """Dial, serve, and dial again."""
+        while True:
+            await line.wait_for_end()
+            line.again.clear()
+            try:
+                await serve_dialled(line, await self._dial(line.connection), self._here)
+            except Trouble as trouble:
+                line.failed(trouble)
+            except Exception:
+                log.exception("the link to %s failed", line.connection.name)
+                line.failed(BROKEN)
+            await line.wait_for_wake(_pause(line))
+
+    async def _settle_fixed(self) -> None:
+        """Those of the settings are there as they stand there; those that no longer stand there are not."""
+        neighbours = self._bus.neighbours
+        wanted = {connection.id: connection for connection in self._fixed}
+        for connection in list(neighbours.connections.values()):
+            if connection.fixed and connection.id not in wanted:
+                await self._forget(connection)
+        for connection in self._fixed:
+            old = neighbours.connections.get(connection.id)
+            if old is not None and old.target == connection.target:
+                connection = replace(connection, hub=old.hub, key=old.key)
+            await self._put(connection)
+
+    async def _put(self, connection: Connection) -> None:
+        bus = self._bus
+        await bus.store.write(lambda tx: bus.neighbours.put(tx, connection, bus.clock.now()))
+
+    async def _forget(self, connection: Connection) -> None:
+        """Nothing of it is left; senders of what waited for it are told."""
+        bus = self._bus
+
+        def unit(tx: Tx) -> None:
+            bus.neighbours.remove(tx, connection, bus.clock.now())
+            bus.remotes.forget(tx, connection.name, bus.clock.now())
+
+        await bus.store.write(unit)
+        self._lines.pop(connection.id, None)
+        await fail_waiting(bus, connection.id, REMOVED)
+
+    # ------------------------------------------------------------------------------------------------------ all of them
+
+    async def _watch(self) -> None:
+        """Say when rosters may have changed, and dial at once after a sleep."""
+        bus, seen, gap = self._bus, changes(self._bus), _gap(self._bus)
+        while not bus.stopping:
+            await asyncio.sleep(LOOK_SECONDS)
+            if (now := changes(bus)) != seen:
+                seen = now
+                bus.signals.wake(ROSTERS)
+            if _gap(bus) - gap > SLEPT_MS:
+                gap = _gap(bus)
+                for line in self._lines.values():
+                    line.again.set()
+
+
+def _gap(bus: Bus) -> float:
+    """By how much the clock that counts sleep is ahead of the one that does not (ms)."""
+    return bus.clock.now() - bus.clock.monotonic() * 1000
+
+
+def _pause(line: Line) -> float:
+    """How long until the next try."""
+    if line.trouble is not None and line.trouble.lasting:
+        return LAST_SECONDS
+    pause = min(max(line.down_seconds() * SHARE, FIRST_SECONDS), LAST_SECONDS)
+    return pause * random.uniform(0.5, 1.0)

@@ -1,0 +1,126 @@
+"""One connection as it stands: the link that is up, or why none is.
+
+What must stay true: at most one link is up at a time, and who ends it waits for its end. How it stands changes in here
+alone, and is told in plain words, once for each change.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from angelia.bus.core import Bus
+from angelia.links.hermes_link import HermesLink
+from angelia.links.port import Kind, Trouble
+from angelia.model.connection import Condition, Connection, Speaks
+from angelia.model.errors import AngeliaError
+
+log = logging.getLogger("angelia.links")
+COUNTED = 100_000  # waiting messages, at most
+LOOK_SECONDS = 1.0  # that a look at how it stands waits for the store
+
+
+class Line:
+    """How one connection stands. ``again``: dial at once; ``hermes``: the session with a gateway of Hermes'."""
+
+    def __init__(self, bus: Bus, connection: Connection) -> None:
+        self.bus, self.connection = bus, connection
+        self.up = self.dialled_here = False
+        self.trouble: Trouble | None = None
+        self.speaks, self.version = connection.speaks, ""
+        self.hermes: HermesLink | None = None
+        self.again = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._free = asyncio.Event()
+        self._free.set()
+        self._link: asyncio.Task[None] | None = None
+        self._since = bus.clock.now()
+
+    # ------------------------------------------------------------------------------------------------------- waiting
+
+    async def wait_for_end(self) -> None:
+        """Until no link is up."""
+        await self._free.wait()
+
+    async def wait_for_wake(self, seconds: float) -> None:
+        """At most so long; less where it is to be dialled at once."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.again.wait()
+
+    async def wait_for_try(self, seconds: float) -> None:
+        """Until it is up, or the first try has failed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._tried.wait()
+
+    def down_seconds(self) -> float:
+        """For how long it has been down."""
+        return 0.0 if self.up else (self.bus.clock.now() - self._since) / 1000
+
+    # --------------------------------------------------------------------------------------------------------- changes
+
+    def failed(self, trouble: Trouble) -> None:
+        """A try, or a link, has ended in trouble."""
+        if self.trouble is None or self.trouble.problem != trouble.problem:
+            log.warning("%s: %s %s", self.connection.name, trouble.problem, trouble.advice)
+        self.trouble = trouble
+        self._tried.set()
+
+    async def hold(
+        self, link: Coroutine[Any, Any, None], *, speaks: Speaks, version: object, dialled_here: bool
+    ) -> None:
+        """Run a link; the connection is up for as long. Raises what it raises, or ``Trouble`` where one is up."""
+        if not self._free.is_set():
+            link.close()
+            raise Trouble(Kind.REFUSED, "A link to it is up already.", "Nothing needs to be done.")
+        self._free.clear()
+        self.speaks, self.version, self.dialled_here = speaks, str(version or "")[:40], dialled_here
+        self._change(up=True)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._link = tasks.create_task(link)
+        finally:
+            self._link = None
+            self._change(up=False)
+            self._free.set()
+
+    def _change(self, *, up: bool) -> None:
+        self.up, self._since, self.trouble = up, self.bus.clock.now(), None
+        self.bus.neighbours.set_up(self.connection.id, up)
+        log.info("%s is %s", self.connection.name, "connected" if up else "no longer connected")
+        if up:
+            self._tried.set()
+
+    async def end(self) -> None:
+        """End the link that is up; it has ended then."""
+        if self._link is not None:
+            self._link.cancel()
+        await self._free.wait()
+        self._tried.clear()
+
+    # ------------------------------------------------------------------------------------------------------ condition
+
+    async def condition(self) -> Condition:
+        """How it stands now."""
+        bus, connection = self.bus, self.connection
+        waiting, oldest = 0, None
+        with contextlib.suppress(TimeoutError, AngeliaError):  # a store that is unwell says so itself
+            async with asyncio.timeout(LOOK_SECONDS):
+                waiting, oldest = await bus.store.read(lambda view: view.backlog(connection.id, COUNTED))
+        trouble = None if self.up else self.trouble
+        return Condition(
+            connection=connection,
+            speaks=self.speaks,
+            up=self.up,
+            since=self._since,
+            kind=trouble.kind.value if trouble is not None else None,
+            problem=trouble.problem if trouble is not None else None,
+            advice=trouble.advice if trouble is not None else None,
+            warning=self.hermes.warning if self.hermes is not None else None,
+            version=self.version or None,
+            agents=bus.remotes.count(connection.id),
+            waiting=waiting,
+            oldest_at=oldest,
+        )

@@ -1,0 +1,88 @@
+"""Lines that other hubs opened to this one.
+
+What must stay true: who comes in proves itself before anything else. A hub that comes by the owner, or by the key of
+this folder, or with a code, gets a connection under its own name where that is free; any other must have one. Where a
+link to that hub is up, the newer line takes its place, unless this hub dialled it and has the smaller id.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from angelia.bus.caller import Caller
+from angelia.bus.core import Bus
+from angelia.links.channel import Channel
+from angelia.links.conversation import converse
+from angelia.links.greeting import FORBIDDEN, PROVE_SECONDS, Guest, House, Met
+from angelia.links.hello import Offer
+from angelia.links.hub_link import HubLink
+from angelia.links.line import Line
+from angelia.links.port import Kind, Trouble, Wire
+from angelia.model.connection import Connection, Speaks
+from angelia.protocol.gateway import Refusal
+from angelia.protocol.jsonrpc import Request
+
+
+class Reception:
+    """Lets other hubs in."""
+
+    def __init__(self, bus: Bus, folder_key: bytes, offer: Offer, line: Callable[[Connection], Line]) -> None:
+        """``line``: how a connection stands."""
+        self._bus, self._folder_key, self._offer, self._line = bus, folder_key, offer, line
+
+    async def serve(self, caller: Caller, wire: Wire) -> None:
+        """Serve a line to its end."""
+        entered: asyncio.Future[tuple[Line, HubLink]] = asyncio.get_running_loop().create_future()
+
+        async def meet(met: Met) -> str:
+            line = await self._enter(met)
+            entered.set_result((line, HubLink(self._bus, line.connection)))
+            return line.connection.name
+
+        neighbours = self._bus.neighbours
+        house = House(neighbours.me, neighbours.name, self._folder_key, self._offer, self._key_of, meet)
+        guest = Guest(house, caller)
+
+        async def handle(request: Request) -> object:
+            if entered.done():
+                return await entered.result()[1].handle(request)
+            return await guest.handle(request)
+
+        async def session(channel: Channel) -> None:
+            try:
+                async with asyncio.timeout(PROVE_SECONDS):
+                    line, link = await entered
+            except TimeoutError:
+                raise Trouble(Kind.REFUSED, "It did not prove itself in time.", "") from None
+            await line.hold(link.run(channel), speaks=Speaks.HUB, version=None, dialled_here=False)
+
+        try:
+            await converse(self._bus, wire, session, handle)
+        except Trouble as trouble:
+            if entered.done() and not entered.cancelled():
+                entered.result()[0].failed(trouble)
+
+    def _key_of(self, hub: str) -> bytes | None:
+        known = self._bus.neighbours.of_hub(hub)
+        return known.key if known is not None else None
+
+    async def _enter(self, met: Met) -> Line:
+        """The connection of a hub that has proved itself, free for its link."""
+        bus, neighbours = self._bus, self._bus.neighbours
+        known = neighbours.of_hub(met.hub)
+        if known is None:
+            known = Connection(name=self._free_name(met.name), speaks=Speaks.HUB, hub=met.hub, key=met.key)
+        line = self._line(known)
+        if line.up and line.dialled_here and neighbours.me < met.hub:
+            raise Refusal(FORBIDDEN, "A link between the two hubs is up.", {"reason": "already_linked"})
+        if met.key is not None:
+            known = replace(known, key=met.key)
+        if known != neighbours.connections.get(known.id):
+            await bus.store.write(lambda tx: neighbours.put(tx, known, bus.clock.now()))
+        line.connection = known
+        await line.end()
+        return line
+
+    def _free_name(self, told: str) -> str:
+        tries = (told if n == 1 else f"{told[:60]}-{n}" for n in range(1, 1000))
+        return next(name for name in tries if not self._bus.neighbours.is_taken(name))

@@ -1,0 +1,94 @@
+"""A wire over a WebSocket that this hub opens.
+
+What must stay true: frames are text, whole, and sent as they are, uncompressed. A peer that does not answer a ping
+within ``PING_SECONDS`` is gone, whatever its machine says. No redirection is followed, no proxy asked, and nothing of
+the address is logged: a credential may stand in it.
+"""
+
+import logging
+import ssl
+from typing import Any
+
+from websockets.asyncio.client import connect as _library_connect
+from websockets.asyncio.connection import Connection
+from websockets.exceptions import ConnectionClosed
+
+from angelia.links.port import LineLost
+from angelia.links.process import Tunnel
+
+PING_SECONDS = 20.0  # a laptop that was shut is noticed within two of them
+CLOSE_SECONDS = 1.0  # for the other side to say goodbye; whoever is frozen does not
+FRAMES = 4  # read ahead of who takes them: of the largest, as much as a mailbox may weigh
+_quiet = logging.getLogger("angelia.links.websocket")
+_quiet.setLevel(logging.ERROR)  # the library logs requests, with their credentials, at a lower one
+
+
+class Closed(LineLost):
+    """The end of a WebSocket. ``code``: what the other side closed it with, where it did."""
+
+    def __init__(self, text: str, code: int | None) -> None:
+        """Takes the words and the code."""
+        super().__init__(text)
+        self.code = code
+
+
+class WebSocketWire:
+    """Fills ``Wire``."""
+
+    def __init__(self, line: Connection, tunnel: Tunnel | None = None) -> None:
+        """Takes an open connection, and the program that it runs through."""
+        self._line, self._tunnel = line, tunnel
+
+    async def send(self, frame: bytes) -> None:
+        """Write a frame."""
+        try:
+            await self._line.send(frame, text=True)
+        except ConnectionClosed as closed:
+            raise _closed(closed) from None
+
+    async def receive(self) -> bytes:
+        """The next frame."""
+        try:
+            return await self._line.recv(decode=False)
+        except ConnectionClosed as closed:
+            raise _closed(closed) from None
+
+    async def close(self) -> None:
+        """Say goodbye, and end it."""
+        try:
+            await self._line.close()
+        finally:
+            if self._tunnel is not None:
+                await self._tunnel.close()
+
+
+class _Connect(_library_connect):
+    """As the library does it, but for redirections: whoever is sent elsewhere has not arrived."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+async def connect(
+    uri: str, *, max_bytes: int, tls: ssl.SSLContext | None = None, tunnel: Tunnel | None = None
+) -> WebSocketWire:
+    """Open one; through ``tunnel``, or over a TCP connection of its own.
+
+    Raises what the system and the library raise: ``OSError``, ``InvalidHandshake``. Who awaits it bounds its time.
+    """
+    way: dict[str, Any] = {} if tunnel is None else {"unix": True, "sock": tunnel.socket}
+    line = await _Connect(
+        uri, **way, ssl=tls, max_size=max_bytes, max_queue=FRAMES, compression=None, proxy=None, open_timeout=None,
+        ping_interval=PING_SECONDS, ping_timeout=PING_SECONDS, close_timeout=CLOSE_SECONDS, logger=_quiet,
+    )  # fmt: skip
+    return WebSocketWire(line, tunnel)
+
+
+def _closed(closed: ConnectionClosed) -> Closed:
+    """What is known of an end."""
+    if closed.rcvd is not None and not (closed.sent is not None and closed.rcvd_then_sent is False):
+        said = f", saying '{closed.rcvd.reason[:200]}'" if closed.rcvd.reason else ""
+        return Closed(f"the other side closed it ({closed.rcvd.code}){said}", closed.rcvd.code)
+    if closed.sent is not None:
+        return Closed(f"it was closed here ({closed.sent.code}) {closed.sent.reason}".rstrip(), None)
+    return Closed("the connection broke", None)
