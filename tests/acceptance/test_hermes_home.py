@@ -444,3 +444,19 @@ def test_a_hub_without_hermes_makes_no_folder() -> None:
     with hub() as at:
         at.get("/status")
         assert not (at.base / ".hermes").exists()
+
+
+def test_agents_on_other_machines_are_teammates_too(home: Home) -> None:
+    """``message_agent`` of a Hermes here reaches an agent behind a link, by a name of one word, and gets its answer."""
+    with hub() as far:
+        answer = far.call("PUT", "/v1/agents/dev", {"adapter": home.adapter}, admin=True)
+        assert answer.status == 201, answer.body
+        linked = home.at.call("PUT", "/v1/connections/box", {"target": f"ws://127.0.0.1:{far.port}"}, admin=True)
+        assert linked.status in (200, 201), linked.body
+        eventually(lambda: "dev-box" in [row["handle"] for row in home.roster()], 10 * MARGIN)
+        row = next(row for row in home.roster() if row["handle"] == "dev-box")
+        assert (row["connection_id"], row["online"]) == ("angelia", True)
+        message_id = home.enqueue("over there?", target="dev-box")
+        assert home.reply(message_id)["reply"] == "heard: over there?"
+        message = home.at.receipt(message_id)["message"]
+        assert (message["from"], message["to"]) == ("hermes", "dev@box")

@@ -13,7 +13,7 @@ from angelia.bus.remotes import Remote
 from angelia.model.agent import Agent
 from angelia.model.connection import Connection
 from angelia.protocol.bot_relay import profile_of
-from angelia.protocol.bot_relay_rows import Row
+from angelia.protocol.bot_relay_rows import Row, is_name
 from angelia.protocol.hub import HubRow
 
 ROSTERS = "@rosters"  # what is waked when somebody may have to be told of something new
@@ -48,6 +48,17 @@ def rows_for_hermes(bus: Bus, connection: Connection, here: str) -> list[Row]:
         for a in _here(bus, connection)
     ]
     return rows + [remote.shown for remote in _elsewhere(bus, connection)]
+
+
+def afar(bus: Bus) -> dict[str, Remote]:
+    """Agents elsewhere under names that are single words, ``handle-connection``, for those who know one connection
+    alone. By name, lower case; a name that somebody here has is left out."""
+    found: dict[str, Remote] = {}
+    for remote in bus.remotes.everyone(bus.clock.now(), bus.limits):
+        name = f"{remote.shown.handle}-{remote.shown.connection_id}"
+        if is_name(name) and bus.directory.find(name.lower()) is None:
+            found.setdefault(name.lower(), remote)
+    return found
 
 
 def is_online(bus: Bus, agent: Agent) -> bool | None:

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 
 from angelia.bus.core import Bus
+from angelia.bus.rosters import afar, is_online
 from angelia.doors.hermes_home.files import Letter, RelayFiles
 from angelia.doors.hermes_home.post import Post
 from angelia.model.errors import Stopping
 from angelia.protocol.bot_relay import DEFAULT_HANDLE, SWEEP_SECONDS, Times
-from angelia.protocol.bot_relay_rows import DESCRIPTION_CHARS, TITLE_CHARS, Row
+from angelia.protocol.bot_relay_rows import DESCRIPTION_CHARS, LABEL_CHARS, TITLE_CHARS, Row
 
 log = logging.getLogger("angelia.hermes_home")
 LOOK_SECONDS = 0.04  # twice within the 100 ms that are promised
@@ -115,7 +116,24 @@ class HermesHome:
         self._files.put_roster([row for row in rows if row.handle.lower() not in own], int(time.time()), anyway=due)
 
     def _rows(self) -> list[Row]:
-        """The agents of this hub, as teammates on our connection."""
+        """The agents of this hub, and those that it has links to, as teammates on our connection."""
+        return self._here() + self._afar()
+
+    def _afar(self) -> list[Row]:
+        return [
+            Row(
+                connection_id=self._files.connection,
+                profile=f"{remote.shown.handle}-{remote.shown.connection_id}",
+                handle=f"{remote.shown.handle}-{remote.shown.connection_id}",
+                connection_label=f"{LABEL}, {remote.shown.where}"[:LABEL_CHARS].rstrip(),
+                title=remote.shown.title[:TITLE_CHARS].strip(),
+                description=remote.shown.description[:DESCRIPTION_CHARS].rstrip(),
+                online=remote.shown.online,
+            )
+            for remote in afar(self._bus).values()
+        ]
+
+    def _here(self) -> list[Row]:
         return [
             Row(
                 connection_id=self._files.connection,
@@ -124,7 +142,7 @@ class HermesHome:
                 connection_label=LABEL,
                 title=agent.title[:TITLE_CHARS].strip(),
                 description=" ".join(agent.description.split())[:DESCRIPTION_CHARS].rstrip(),
-                online=True if agent.adapter is not None or self._bus.streams.own(agent.mailbox) else None,
+                online=is_online(self._bus, agent),
             )
             for agent in list(self._bus.directory.agents.values())
             if agent.member

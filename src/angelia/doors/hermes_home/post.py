@@ -14,6 +14,7 @@ import time
 from angelia.bus.ask import Answer, ask, finished
 from angelia.bus.core import Bus
 from angelia.bus.publish import Draft
+from angelia.bus.rosters import afar
 from angelia.doors.hermes_home.files import Letter, RelayFiles
 from angelia.model.address import RESERVED
 from angelia.model.envelope import Intent
@@ -97,11 +98,17 @@ class Post:
         return Draft(
             sender=self._bus.directory.name_of(sender.lower()) if self._bus.directory.find(sender.lower()) else sender,
             verified=True,
-            to=self._bus.directory.require(handle_of(profile_of(envelope.target_profile))),
+            to=self._target(handle_of(profile_of(envelope.target_profile))),
             text=stamp.body if stamp is not None and own else envelope.message,
             intent=Intent.REQUEST.value,
             id=envelope.id,
         )
+
+    def _target(self, name: str) -> str:
+        """Who is meant: somebody here, or elsewhere by the name that the roster has for them."""
+        if self._bus.directory.find(name.lower()) is None and (remote := afar(self._bus).get(name.lower())) is not None:
+            return f"{remote.shown.handle}@{remote.shown.connection_id}"
+        return self._bus.directory.require(name)
 
     async def _bring_back(self, envelope: RelayEnvelope, answer: Answer) -> None:
         """The file first, then the bus: an answer is handed over once it can be read."""
