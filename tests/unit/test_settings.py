@@ -1,11 +1,13 @@
 """Settings: which of flag, variable, file and default counts, and what is said of a wrong one."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from angelia.settings import FIELDS, Settings, SettingsError, called, load, socket_path
+from angelia.values import host_name
 
 
 def read(tmp_path: Path, flags: dict[str, object] | None = None, platform: str = "linux", /, **env: str) -> Settings:
@@ -159,6 +161,25 @@ def test_a_chosen_file_counts(tmp_path: Path) -> None:
 def test_a_slip_in_a_variables_name_is_seen(tmp_path: Path) -> None:
     settings = read(tmp_path, ANGELIA_PROT="1", ANGELIA_CONFIG="", ANGELIA_URL="http://x", ANGELIA_LIMITS_X="1")
     assert settings.unknown_variables == ("ANGELIA_PROT",)
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"),
+    [
+        ("mac", "mac"), ("Mac-7.fritz.box", "Mac-7"), ("a b", "a-b"), ("-x_", "x"), ("büro.lan", "b-ro"), ("", "hub"),
+        ("localhost", "localhost"), ("local", "hub"), ("Desktop.lan", "hub"), ("…", "hub"), ("x" * 70, "x" * 64),
+    ],
+)  # fmt: skip
+def test_a_hub_without_a_name_is_called_as_its_machine(machine: str, name: str) -> None:
+    assert host_name(machine) == name
+
+
+def test_a_hubs_name(tmp_path: Path) -> None:
+    assert read(tmp_path).hub_name == host_name(os.uname().nodename)
+    assert read(tmp_path, ANGELIA_HUB_NAME="garage").hub_name == "garage"
+    for value in ("local", "Human", "a b", "-x", "x" * 65):
+        error = refused(tmp_path, ANGELIA_HUB_NAME=value)
+        assert (error.where, error.allowed) == ("ANGELIA_HUB_NAME", FIELDS["hub_name"].allowed)
 
 
 def test_settings_are_frozen_and_show_no_token(tmp_path: Path) -> None:

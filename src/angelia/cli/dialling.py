@@ -100,7 +100,9 @@ def _what(made: dict[str, Any]) -> str:
 
 def _advise_of_agents(made: dict[str, Any]) -> None:
     count = int(made.get("agents") or 0)
-    known = f"{count} {'agent is' if count == 1 else 'agents are'} known there" if count else "its agents come at once"
+    known = (
+        f"{count} {'agent is' if count == 1 else 'agents are'} known there" if count else "its agents come in a moment"
+    )
     say.aside(f"{known}: angelia agents; write to one by its name, or as NAME@{made['name']}")
 
 

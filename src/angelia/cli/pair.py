@@ -28,7 +28,7 @@ def run(argv: list[str], settings: Settings) -> int:
     """Show a code; or, with a name and a target, take one and connect."""
     made = parse.parser(
         "pair",
-        "Pair this hub with another one. Alone it shows a code, and what to type at the other machine. With a name\n"
+        "Pair this hub with another one. Alone it shows a code, and what to type at the other hub. With a name\n"
         "and a target it asks for the code that the other hub shows, or reads it from stdin, and connects.",
         "angelia pair\nangelia pair garage wss://garage.example:18900",
     )
@@ -64,14 +64,14 @@ def _offer(given: Namespace, settings: Settings) -> int:
 
 def _explain(settings: Settings, targets: list[str], answer: dict[str, Any]) -> None:
     minutes = max(1, round(float(answer.get("expires_in_seconds") or 0) / 60))
-    say.line(f"Type it at the other machine within {minutes} min; it is good once. There:")
+    say.line(f"Type it at the other hub within {minutes} min; it is good once. There:")
     say.line("")
     for target in targets:
         say.line(f"  angelia pair {settings.hub_name} {target}")
     if all(target.startswith("ws://127.") for target in targets):
         say.line("")
-        say.line("That is for another user of this machine. Other machines do not reach this hub,")
-        say.line("except by ssh, which takes no code:")
+        say.line("Only hubs of this machine get there: this one listens on loopback alone. From")
+        say.line("another machine there is ssh, which takes no code:")
         say.line("")
         say.line(f"  angelia connect {settings.hub_name} ssh://{_user()}@{sockets.gethostname()}")
 

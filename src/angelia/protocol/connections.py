@@ -49,8 +49,10 @@ class ConnectionIn(In, kw_only=True):
 
 
 class ConnectionOut(Out, kw_only=True):
-    """A connection and how it stands. ``kind``, ``problem``, ``advice``: why it is down, and what helps. ``waiting``: how
-    many messages wait to go there; ``oldest_at``: since when. All from ``target`` on is shown to admin alone."""
+    """A connection and how it stands. ``kind``, ``problem``, ``advice``: why it is down, and what helps.
+
+    ``waiting``: how many messages wait to go there; ``oldest_at``: since when. All from ``target`` on is shown to admin
+    alone."""
 
     name: str
     up: bool

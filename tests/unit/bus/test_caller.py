@@ -34,6 +34,8 @@ ALLOWED = {
     "stop_hub": "admin",
     "back_up": "admin",
     "look_at_events": "admin",
+    "look_at_connections": "open agent link admin",
+    "connect": "admin",
 }
 
 

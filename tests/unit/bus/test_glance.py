@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from angelia.bus import glance as module
 from angelia.bus.glance import Disk, Glance, glance
 from angelia.bus.ports import View
+from angelia.model.connection import Condition, Connection, Speaks
 from angelia.model.delivery import Hand, State
 from angelia.model.limits import MIB, Limits
 from tests.fakes.clock import settle
@@ -115,6 +116,34 @@ async def test_a_disk_that_is_full_or_nearly() -> None:
     assert (await look(hub, disk=Disk(300 * MIB))).problems == ["the disk is nearly full: 300 MiB are free"]
     assert (await look(hub, disk=Disk(0, refusing=True))).problems[0].startswith("the disk is full: new messages are")
     assert (await look(hub, disk=None)).problems == []
+
+
+def link(hub: SmallHub, name: str, *, up: bool = False, target: str = "wss://mac", **more: Any) -> Condition:
+    since = hub.clock.now() - 3 * 3600 * 1000
+    return Condition(connection=Connection(name=name, target=target), speaks=Speaks.HUB, up=up, since=since, **more)
+
+
+async def test_a_connection_that_is_down_is_told_with_what_waits_for_it_and_since_when(hub: SmallHub) -> None:
+    now = hub.clock.now()
+    links = [
+        link(hub, "cloud", kind="wrong_version"),
+        link(hub, "mac", kind="unreachable", waiting=12, oldest_at=now - 26 * 3600 * 1000),
+        link(hub, "box", up=True, waiting=3, oldest_at=now),
+        link(hub, "desk", up=True, warning="another relay\x1b[2J is at work there"),
+    ]
+    assert (await glance(hub.bus, None, ROOMY, links)).problems == [
+        "mac has been down for 3 h (unreachable): 12 wait, the oldest for 26 h",
+        "cloud has been down for 3 h (wrong version)",
+        "desk is up, with a warning: angelia connections shows it",
+    ]
+
+
+async def test_one_that_only_the_other_side_dials_may_be_away_unless_mail_waits_for_it(hub: SmallHub) -> None:
+    assert (await glance(hub.bus, None, ROOMY, [link(hub, "laptop", target="")])).problems == []
+    waits = link(hub, "laptop", target="", waiting=1, oldest_at=hub.clock.now() - 5000)
+    assert (await glance(hub.bus, None, ROOMY, [waits])).problems == [
+        "laptop has been down for 3 h: 1 wait, the oldest for 5 s"
+    ]
 
 
 async def test_the_worst_comes_first(hub: SmallHub) -> None:

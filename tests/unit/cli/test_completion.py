@@ -45,6 +45,8 @@ LINES = {
     "angelia dead --to herm": "angelia dead --to hermes ",
     "angelia listen --exec 'ls -l' --on": "angelia listen --exec 'ls -l' --once ",
     "angelia turns st": "angelia turns stop ",
+    "angelia connect mac wss://mac --aw": "angelia connect mac wss://mac --away ",
+    "angelia pair mac wss://mac --speaks=her": "angelia pair mac wss://mac --speaks=hermes ",
     "angelia message-agent --target herm": "angelia message-agent --target hermes ",
     "angelia join scout --adapter claude": "angelia join scout --adapter claude_code ",
     "angelia up --log-level=deb": "angelia up --log-level=debug ",

@@ -231,17 +231,28 @@ def test_status_says_what_waits_for_its_owner(run: Run, hub: FakeHub) -> None:
     assert "\n3 messages wait for you: angelia inbox\n" in run("status")[1]
 
 
+def test_status_counts_the_connections_that_are_up(run: Run, hub: FakeHub) -> None:
+    links = {"mac": {"up": True, "waiting": 0}, "cloud": {"up": False, "waiting": 12}}
+    status(hub, connections=links, problems=("cloud has been down for 3 h (unreachable): 12 wait, the oldest for 2 h",))
+    lines = run("status")[1].splitlines()
+    assert lines[0] == "cloud has been down for 3 h (unreachable): 12 wait, the oldest for 2 h"
+    assert lines[4] == "1 of 2 connections up"
+    status(hub, connections={})
+    assert "connection" not in run("status")[1]
+
+
 def test_status_fits_a_screen_of_24_by_80_whatever_there_is(run: Run, hub: FakeHub) -> None:
     names = tuple(f"{'x' * 55}-{n}" for n in range(500))
     problems = tuple(f"problem {n} {'y' * 90}" for n in range(50))
-    status(hub, problems=problems, names=names, waiting_for_human=10_000, data_dir="/d/" + "z" * 200)
+    links = {name: {"up": False, "waiting": 1} for name in names}
+    status(hub, problems=problems, names=names, waiting_for_human=10_000, data_dir="/d/" + "z" * 200, connections=links)
     out = run("status")[1]
     lines = out.splitlines()
     assert len(lines) == 23
     assert max(map(len, lines)) <= 80
     assert "… and 45 more: angelia status --json" in lines
-    assert lines[-1] == "… and 490 more, 323 of them with mail: angelia agents"
-    assert sum(line.startswith("xxx") for line in lines) == 10
+    assert lines[-1] == "… and 491 more, 324 of them with mail: angelia agents"
+    assert sum(line.startswith("xxx") for line in lines) == 9
 
 
 def test_status_shows_as_many_as_fit_and_counts_none_that_is_shown(run: Run, hub: FakeHub) -> None:

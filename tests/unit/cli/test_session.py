@@ -243,6 +243,7 @@ def turn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 OWNERS = (
     "up", "up --replace", "down", "doctor", "service status", "tail", "join x", "leave x", "wake x", "turns", "dead",
+    "connect x ws://x", "disconnect x", "pair", "pair x ws://x", "connections --as human",
     "backup", "restore x", "send --as human a b", "send --as other a b", "inbox --as human", "ask --as other a b",
     "listen --as human", "threads --as human", "agents --as human",
     "gateway --stdio --as human", "briefing --as human",

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from angelia.protocol.bot_relay import TEXT_CHARS
 from angelia.protocol.bot_relay_rows import Row
-from angelia.protocol.bot_relay_stamp import localise, qualify
+from angelia.protocol.bot_relay_stamp import is_safe_to_stamp, localise, qualify
 from angelia.protocol.prompt import HEADER, read_attribution
 
 BARE = f"{HEADER}Maia (@hermes): is the build green?"
@@ -84,3 +84,10 @@ def test_a_stamp_is_rewritten_once_and_the_body_never(name: str, body: str, hand
         return
     assert after is not None
     assert (after.handle, after.connection, after.body) == (handle, connection, before.body)
+
+
+def test_what_a_gateway_would_take_for_the_stamp_of_the_header_is_known() -> None:
+    """11: it looks for the first bare stamp in the whole text, not in the header."""
+    header = f"{HEADER}Maia (@hermes@local): "
+    assert is_safe_to_stamp(f"{header}x (@ops@lab): y (@ops) z(@ops): ")
+    assert not is_safe_to_stamp(f"{header}he wrote\n so (@ops): yes")

@@ -26,6 +26,16 @@ SAYING: list[tuple[Any, str, Any]] = [
     (lambda v: v.turns(), "GET /v1/turns", None),
     (lambda v: v.stop_turn("ab"), "POST /v1/turns/ab/stop", {}),
     (lambda v: v.new_token("x"), "POST /v1/agents/x/token", {}),
+    (lambda v: v.connect("m/c", "ws://mac"), "PUT /v1/connections/m%2Fc", {"target": "ws://mac"}),
+    (lambda v: v.connect("mac", code="A", speaks="hub", away="wait", share=("a",), accept=(), token_file="/t",
+                         token_variable="T", user="u", password_file="/p", password_variable="P", ca_file="/c",
+                         command="x"),
+     "PUT /v1/connections/mac",
+     {"target": "", "code": "A", "speaks": "hub", "away": "wait", "share": ["a"], "accept": [], "token_file": "/t",
+      "token_variable": "T", "user": "u", "password_file": "/p", "password_variable": "P", "ca_file": "/c",
+      "command": "x"}),
+    (lambda v: v.disconnect("mac"), "DELETE /v1/connections/mac", None),
+    (lambda v: v.pairing_code(), "POST /v1/pairing", {}),
     (lambda v: v.requeue("7"), "POST /v1/dead-letters/7/requeue", {}),
     (lambda v: v.drop("7", to="a b"), "POST /v1/dead-letters/7/drop?to=a+b", {}),
     (lambda v: v.down(), "POST /v1/down", {}),
@@ -66,6 +76,7 @@ def test_each_call(call: Any, asked: str, body: Any) -> None:
         (lambda v: v.claim(wait_seconds=50), 80),
         (lambda v: v.back_up(), 3600),
         (lambda v: v.check_agent("x"), 90),
+        (lambda v: v.connect("mac", "ws://mac"), 60),
         (lambda v: v.message("ab", wait_seconds=20), 50),
         (lambda v: v.ask("hermes", "?", wait_seconds=600), 80),
     ],
@@ -110,6 +121,11 @@ def test_a_caller_without_a_name_has_no_mailbox() -> None:
 def test_agents_are_a_list() -> None:
     script = Script(ok({"agents": [{"handle": "hermes"}]}))
     assert script.play(script.verbs().agents()) == [{"handle": "hermes"}]
+
+
+def test_connections_are_a_list() -> None:
+    script = Script(ok({"connections": [{"name": "mac"}]}))
+    assert script.play(script.verbs().connections()) == [{"name": "mac"}]
 
 
 def test_a_briefing_is_a_text_of_oneself_or_of_somebody() -> None:
