@@ -20,6 +20,7 @@ from bench import (
     cold,
     fanout,
     generator,
+    hop,
     latency,
     machine,
     report,
@@ -32,9 +33,9 @@ from bench.peers.peer import BadAnswer
 from bench.process import NotReady
 
 ROOT = Path(__file__).parents[1]
-GROUPS: tuple[ModuleType, ...] = (generator, latency, sends, batches, fanout, streams, cold, turns, backlog)
+GROUPS: tuple[ModuleType, ...] = (generator, latency, sends, batches, fanout, streams, cold, turns, hop, backlog)
 # What a group takes when the machine is slow; it is not begun with less left.
-GROUP_SECONDS = {backlog: 240.0}
+GROUP_SECONDS = {backlog: 240.0, hop: 120.0}
 LEAST_SECONDS = 60.0
 
 

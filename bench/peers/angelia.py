@@ -8,6 +8,7 @@ import json
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,15 @@ PATIENCE_SECONDS = 10.0
 class Angelia(Peer):
     name = "angelia"
 
-    def __init__(self, folder: Path, source: Path = SOURCE) -> None:
-        self.source = source
+    def __init__(self, folder: Path, source: Path = SOURCE, settings: Sequence[str] = ()) -> None:
+        """``settings``: further lines of its settings file."""
+        self.source, self._settings = source, settings
         super().__init__(folder)
 
     def start(self) -> Process:
         self.port = free_port()
         settings = self.folder / "angelia.toml"
-        lines = ["[limits]", *(f"{name} = {value}" for name, value in LIMITS.items())]
+        lines = [*self._settings, "[limits]", *(f"{name} = {value}" for name, value in LIMITS.items())]
         settings.write_text("\n".join(lines) + "\n")
         return self._up()
 
@@ -67,6 +69,10 @@ class Angelia(Peer):
     def restart(self) -> None:
         """Kill it where it stands, and start it again on the same folder."""
         self.process.kill()
+        self.resume()
+
+    def resume(self) -> None:
+        """Start it again on the same folder, once it was killed."""
         self.process = self._up()
 
     def _wait_until_ready(self, process: Process) -> float:

@@ -120,8 +120,14 @@ async def serve(
     )
     try:
         bus = await open_bus(store, clock, SystemIds(), limits, settings.hub_name)
-        port = tcp[0].getsockname()[1]
-        hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED), lambda: _disk(settings, store))
+        hub = _hub(
+            settings,
+            limits,
+            tcp[0].getsockname()[1],
+            bus,
+            lambda: ending.call(End.ASKED),
+            lambda: _disk(settings, store),
+        )
         children = ChildProcesses(_running(settings))
         tools = _tools(settings, children)
         hub.adapters = Desk(tools)
@@ -137,24 +143,40 @@ async def serve(
             scheme = "http" if settings.tls_certificate is None else "https"
             urls = [f"{scheme}://{authority(*each.getsockname()[:2])}" for each in tcp]
             hub.url = urls[0]
-            lock.publish(port=port, instance=store.instance, addresses=urls, tokens_only=hub.tokens_only, ready=True)
+            lock.publish(
+                port=hub.port, instance=store.instance, addresses=urls, tokens_only=hub.tokens_only, ready=True
+            )
             log.info("the hub serves on %s, data folder %s", " and ".join(urls), settings.data_dir)
             announce(urls)
-            turns = tasks.create_task(_keep_up("turns", lambda: _run_turns(settings, bus, tools, children, urls[0])))
-            beside.append(tasks.create_task(_keep_up("the door for Hermes", lambda: _serve_hermes(settings, bus))))
-            links = tasks.create_task(_keep_up("links", keeper.run))
+            hands = _begin_hands(tasks, settings, bus, keeper, tools, children, urls[0])
             end = await ending.wait()
             log.info("the hub is stopping: %s", _WORDS[end])
             children.grace_seconds = HURRY_SECONDS
-            turns.cancel()
-            links.cancel()
-            await _stop(bus, server, settings.stop_seconds)
+            await _stop(bus, server, settings.stop_seconds, hands)
             for task in beside:
                 task.cancel()
     finally:
         await _close(store)
     log.info("the hub has stopped")
     return end
+
+
+def _begin_hands(
+    tasks: asyncio.TaskGroup,
+    settings: Settings,
+    bus: Bus,
+    keeper: Keeper,
+    tools: Tools,
+    children: ChildProcesses,
+    url: str,
+) -> list[asyncio.Task[None]]:
+    """What goes out to agents, hubs and homes by itself."""
+    hands: dict[str, Callable[[], Awaitable[None]]] = {
+        "turns": lambda: _run_turns(settings, bus, tools, children, url),
+        "the door for Hermes": lambda: _serve_hermes(settings, bus),
+        "links": keeper.run,
+    }
+    return [tasks.create_task(_keep_up(name, run)) for name, run in hands.items()]
 
 
 _WORDS = {
@@ -171,7 +193,9 @@ def _listen_to_signals(ending: _Ending, hang_up: Callable[[], None]) -> None:
     loop.add_signal_handler(signal.SIGHUP, hang_up)
 
 
-async def _stop(bus: Bus, server: HubServer, seconds: float) -> None:
+async def _stop(bus: Bus, server: HubServer, seconds: float, hands: Sequence[asyncio.Task[None]]) -> None:
+    for hand in hands:
+        hand.cancel()
     server.close_listeners()
     await close_bus(bus)
     await server.stop(seconds)

@@ -3,7 +3,7 @@
 import asyncio
 
 from angelia.bus.ask import ask
-from angelia.bus.publish import Draft
+from angelia.bus.draft import Draft
 from angelia.model.envelope import Kind
 from angelia.model.limits import Limits
 from angelia.turns.slots import Slots

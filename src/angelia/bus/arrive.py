@@ -10,21 +10,36 @@ What must stay true:
 - The notice that a request failed is not stored: it ends the delivery here, and whoever asked is told from here.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from angelia.bus.core import Bus
+from angelia.bus.draft import Crossing, Draft
 from angelia.bus.neighbours import place_id
 from angelia.bus.outcomes import Fate, settle_forwarded
 from angelia.bus.ports import Tx
-from angelia.bus.publish import UNIT_MESSAGES, Crossing, Draft, accept
-from angelia.bus.remotes import address_of
-from angelia.model.address import HUB, Address
+from angelia.bus.publish import UNIT_MESSAGES, accept
+from angelia.bus.remotes import Remote, address_of
+from angelia.model.address import HUB, PERSON, PRESENCE, Address
 from angelia.model.connection import Connection
 from angelia.model.envelope import Kind
-from angelia.model.errors import BadRequest, CallerError, HopLimit, NotAllowed, TooLarge, UnknownAgent
+from angelia.model.errors import (
+    BadRequest,
+    CallerError,
+    HopLimit,
+    IdReused,
+    NotAllowed,
+    RuntimeOffline,
+    TooLarge,
+    UnknownAgent,
+    UnknownMessage,
+)
 from angelia.model.failure import read_reason
+from angelia.protocol.bot_relay import BODY_CHARS
+from angelia.protocol.bot_relay_targets import offline_text
 from angelia.protocol.foreign_json import Malformed, read
 from angelia.protocol.hub import GARBLED, Item, Stored, is_whole, read_item, refusal
+from angelia.protocol.json import value
 
 
 class Garbled(CallerError):
@@ -44,7 +59,7 @@ async def arrive(bus: Bus, connection: Connection, given: Sequence[object]) -> l
         raise BadRequest(f"{bus.limits.batch_messages} messages at once are the most.", limit=bus.limits.batch_messages)
     parts = [given[start : start + UNIT_MESSAGES] for start in range(0, len(given), UNIT_MESSAGES)]
     units = [bus.store.write(_each(bus, connection, part), weight=4096 * len(part)) for part in parts]
-    return [stored for unit in units for stored in await unit]
+    return [stored for part in await asyncio.gather(*units) for stored in part]
 
 
 def _each(bus: Bus, connection: Connection, given: Sequence[object]) -> Callable[[Tx], list[Stored]]:
@@ -61,20 +76,24 @@ def _each(bus: Bus, connection: Connection, given: Sequence[object]) -> Callable
 
 
 def _store(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
-    if bus.neighbours.me in item.via or len(item.via) > bus.limits.hops:
-        raise HopLimit(
-            f"It has passed {len(item.via)} hubs" + (", this one too" if bus.neighbours.me in item.via else "")
-        )
+    _check_way(bus, connection, item)
     if not is_whole(item):
         raise Garbled("Its fingerprint does not hold.")
-    _check_size(bus, item)
-    name = bus.neighbours.meet(tx, connection, item.sender.hub, item.called, bus.clock.now())
-    sender = f"{item.sender.handle}@{name}"
+    if (known := tx.message(item.id)) is not None:  # whatever has become since of its recipient, and of the limits
+        if known.fingerprint.hex() != item.fingerprint:
+            raise IdReused("This id was used for another message. Nothing was stored.")
+        return Stored(stored=True, repeat=True)
+    _check_content(bus, item)
     if item.kind is Kind.NOTICE:
         return _ended(bus, tx, connection, item)
+    if item.sender.handle.lower() in (HUB, PRESENCE):
+        raise NotAllowed(f"{item.sender.handle} is a hub's own name, and sends nothing but notices.")
     if item.kind is Kind.MESSAGE and not connection.accepts(item.sender.handle):
         raise NotAllowed(f"{item.sender.handle} may not write here: the connection is limited to others.")
+    if item.kind is Kind.REPLY:
+        _check_question(tx, item)
     recipients = [] if item.kind is Kind.REPLY else [_recipient(bus, connection, item)]
+    sender = f"{item.sender.handle}@{_name(bus, tx, connection, item)}"
     draft = Draft(
         sender=sender,
         verified=item.verified and item.sender.hub == connection.hub,
@@ -89,7 +108,7 @@ def _store(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
         lane=item.lane,
         replay=item.replay,
         kind=item.kind,
-        outcome=item.kind is Kind.REPLY,
+        outcome=item.kind is Kind.REPLY and tx.reply_to(item.in_reply_to or "") is None,
         crossing=Crossing(
             link=connection.id,
             fingerprint=bytes.fromhex(item.fingerprint),
@@ -104,29 +123,81 @@ def _store(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
     return Stored(stored=True, repeat=accept(bus, tx, draft, recipients).duplicate)
 
 
-def _check_size(bus: Bus, item: Item) -> None:
+def _check_way(bus: Bus, connection: Connection, item: Item) -> None:
+    """It has not been here, has not passed too many, and was handed on by the hub that the link leads to."""
+    me = bus.neighbours.me
+    if me in item.via or len(item.via) > bus.limits.hops:
+        raise HopLimit(f"It has passed {len(item.via)} hubs" + (", this one too." if me in item.via else "."))
+    if item.sender.hub == me or item.via[-1:] != (connection.hub,):
+        raise BadRequest("It does not come from where it says.")
+
+
+def _check_content(bus: Bus, item: Item) -> None:
+    """Its size, and that its body is JSON as it is stored here: it is shown as it stands, inside of other JSON."""
     most = bus.limits.reply_bytes if item.kind is Kind.REPLY else bus.limits.text_bytes
-    if len((item.text or "").encode("utf-8", "surrogatepass")) > most:
+    if len((item.text or "").encode()) > most:
         raise TooLarge(f"The text is over {most} bytes.", limit=most)
-    if len((item.body or "").encode("utf-8", "surrogatepass")) > bus.limits.body_bytes:
+    if item.text is None and item.body is None:
+        raise BadRequest("There is neither text nor body in it.")
+    if item.body is None:
+        return
+    data = item.body.encode()
+    if len(data) > bus.limits.body_bytes:
         raise TooLarge(f"The body is over {bus.limits.body_bytes} bytes.", limit=bus.limits.body_bytes)
+    body = value(data, bus.limits.body_depth)
+    if data != data.strip() or b"\n" in data or b"\r" in data:
+        raise BadRequest("The body has white space around it, or more than one line.")
+    if item.flat and (not isinstance(body, dict) or "_meta" in body):
+        raise BadRequest("The body stands for the message, and is no object that could.")
+
+
+def _check_question(tx: Tx, item: Item) -> None:
+    """A notice is not answered."""
+    question = tx.message(item.in_reply_to) if item.in_reply_to else None
+    if question is None or question.kind is Kind.NOTICE:
+        raise UnknownMessage(f"There is nothing to answer here that has the id {item.in_reply_to}.")
+
+
+def _name(bus: Bus, tx: Tx, connection: Connection, item: Item) -> str:
+    """What the sender's hub is called here. Whoever answers was asked under a name, and so has one."""
+    neighbours = bus.neighbours
+    if item.kind is Kind.REPLY:
+        return neighbours.name_of(connection.id, item.sender.hub)
+    return neighbours.meet(tx, connection, item.sender.hub, item.called, bus.clock.now())
 
 
 def _recipient(bus: Bus, connection: Connection, item: Item) -> Address:
     """Whom it is for: an agent here, or one that another connection leads to."""
     handle, hub = item.recipient.handle, item.recipient.hub
     if not connection.shares(handle):
-        raise UnknownAgent(f"Nobody here is called '{handle}', as far as this connection sees.", suggestions=[])
+        raise _nobody(handle)
     if hub == bus.neighbours.me:
+        if handle.lower() != PERSON and bus.directory.find(handle.lower()) is None:
+            raise _nobody(handle)
         return Address(bus.directory.require(handle))
-    for remote in bus.remotes.everyone(bus.clock.now(), bus.limits):
+    there = bus.remotes.everyone(bus.clock.now(), bus.limits)
+    for remote in there:
         if remote.carrier == connection.id or handle.lower() not in (remote.shown.handle.lower(), remote.shown.profile):
             continue
         known = remote.known
         home = place_id(bus.neighbours.me, remote.shown.connection_id) if known is None else known.row.hub
         if home == hub:
-            return address_of(remote, bus.remotes.rows(bus.clock.now(), bus.limits))
+            _check_takes(remote, item)
+            return address_of(remote, [each.shown for each in there])
     raise UnknownAgent(f"Nothing here leads to '{handle}' any more.", suggestions=[])
+
+
+def _nobody(handle: str) -> UnknownAgent:
+    """Without other names: they may be none of the other side's business."""
+    return UnknownAgent(f"Nobody here is called '{handle}', as far as this connection sees.", suggestions=[])
+
+
+def _check_takes(remote: Remote, item: Item) -> None:
+    """The same as for a sender here: not for one that is known to be offline, nor more than Hermes takes."""
+    if remote.shown.online is False:
+        raise RuntimeOffline(offline_text(remote.shown))
+    if remote.known is None and len(item.text or "") + len(item.body or "") > BODY_CHARS:
+        raise TooLarge(f"It is reached by way of Hermes, which takes {BODY_CHARS} characters.", limit=BODY_CHARS)
 
 
 def _ended(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from angelia.bus.core import Bus
 from angelia.bus.deliver import agent_of, attributed
+from angelia.bus.draft import Draft
 from angelia.bus.ports import Tx
-from angelia.bus.publish import Draft, accept, check, resolve, weight
+from angelia.bus.publish import UNIT_MESSAGES, accept, check, resolve, weight
 from angelia.model.address import LOCAL, Address
 from angelia.model.connection import Connection
 from angelia.model.envelope import Intent
@@ -77,23 +78,31 @@ async def arrive_from_hermes(
     """Commit what was drained; those that were not taken, with what to tell their senders. Raises the store's error:
     then nothing is stored, and the same may be tried again."""
     refused = [bad for each in found if isinstance(each, BadEnvelope) and (bad := _bad(connection, each)) is not None]
-    unit, size = _unit(bus, connection, shown, found)
-    return refused + await bus.store.write(unit, weight=size)
+    for writing in [bus.store.write(unit, weight=size) for unit, size in _units(bus, connection, shown, found)]:
+        refused += await writing
+    return refused
 
 
 def arrive_unwatched(
     bus: Bus, connection: Connection, shown: Shown, found: Sequence[RelayEnvelope | BadEnvelope]
 ) -> None:
     """The same where nobody is left to tell anybody: as often as it takes. What is there already stays as it is."""
-    bus.submit(_unit(bus, connection, shown, found)[0])
+    for unit, _ in _units(bus, connection, shown, found):
+        bus.submit(unit)
+
+
+def _units(
+    bus: Bus, connection: Connection, shown: Shown, found: Sequence[RelayEnvelope | BadEnvelope]
+) -> list[tuple[Callable[[Tx], list[Refusal]], int]]:
+    """Units that take them in their order, each with what it carries."""
+    drafts = [(each, _draft(bus, connection, each)) for each in found if isinstance(each, RelayEnvelope)]
+    parts = [drafts[start : start + UNIT_MESSAGES] for start in range(0, len(drafts), UNIT_MESSAGES)]
+    return [(_unit(bus, connection, shown, part), sum(weight(draft) for _, draft in part)) for part in parts]
 
 
 def _unit(
-    bus: Bus, connection: Connection, shown: Shown, found: Sequence[RelayEnvelope | BadEnvelope]
-) -> tuple[Callable[[Tx], list[Refusal]], int]:
-    """The unit that takes them all, and what it carries."""
-    drafts = [(each, _draft(bus, connection, each)) for each in found if isinstance(each, RelayEnvelope)]
-
+    bus: Bus, connection: Connection, shown: Shown, drafts: Sequence[tuple[RelayEnvelope, Draft]]
+) -> Callable[[Tx], list[Refusal]]:
     def unit(tx: Tx) -> list[Refusal]:
         refused: list[Refusal] = []
         for envelope, draft in drafts:
@@ -107,7 +116,7 @@ def _unit(
                 refused.append(Refusal(envelope.id, reason, error.detail, stranger))
         return refused
 
-    return unit, sum(weight(draft) for _, draft in drafts)
+    return unit
 
 
 def _take(bus: Bus, tx: Tx, connection: Connection, shown: Shown, envelope: RelayEnvelope, draft: Draft) -> None:

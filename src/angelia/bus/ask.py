@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from angelia.bus.asks import Waiter
 from angelia.bus.claim import hand_over, release, settle_written
 from angelia.bus.core import Bus
+from angelia.bus.draft import Draft
 from angelia.bus.ports import Parcel, Tx
-from angelia.bus.publish import Draft, accept, check, resolve, weight
+from angelia.bus.publish import accept, check, resolve, weight
 from angelia.bus.runs import PLACES
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Intent

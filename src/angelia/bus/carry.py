@@ -30,11 +30,12 @@ async def take(bus: Bus, link: str, limit: int, wait_seconds: float) -> list[Par
 
 
 def forwarded(bus: Bus, parcels: Sequence[Parcel]) -> None:
-    """The other side has stored these; what becomes of them is awaited. Written with the next commit."""
+    """The other side has stored these; what becomes of them is awaited. Of a notice nothing more is said: it has done
+    its work there. Written with the next commit."""
 
     def unit(tx: Tx) -> None:
         for parcel in parcels:
-            move(bus, tx, parcel, Event.FORWARD)
+            move(bus, tx, parcel, Event.ACK if parcel.envelope.kind is Kind.NOTICE else Event.FORWARD)
 
     if parcels:
         bus.submit(unit, lazy=True)

@@ -8,10 +8,11 @@ out to an answer, a notice, or an ``inform`` that got no words: no two agents an
 from angelia.bus.caller import Caller
 from angelia.bus.claim import Settled, settle
 from angelia.bus.core import Bus
+from angelia.bus.draft import Draft
 from angelia.bus.moves import move
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Tx
-from angelia.bus.publish import Draft, accept
+from angelia.bus.publish import accept
 from angelia.model.delivery import Event, State
 from angelia.model.envelope import Intent, Kind
 from angelia.model.errors import LeaseLost, TooLarge

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from angelia.bus.ask import Answer, ask, finished
 from angelia.bus.core import Bus
+from angelia.bus.draft import Draft
 from angelia.bus.forward import said, times_of
 from angelia.bus.moves import move
 from angelia.bus.ports import Parcel, Tx
-from angelia.bus.publish import Draft
 from angelia.bus.remotes import Remotes
 from angelia.model.delivery import Event, Hand, State
 from angelia.model.envelope import Envelope, Intent

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 from angelia.bus.claim import claim, release
 from angelia.bus.core import Bus
+from angelia.bus.draft import Draft
 from angelia.bus.moves import move
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Scope, Tx
-from angelia.bus.publish import Draft, accept
+from angelia.bus.publish import accept
 from angelia.model.address import parse
 from angelia.model.delivery import Event, Hand, State
 from angelia.model.envelope import Envelope, Kind

@@ -6,7 +6,8 @@ in ``protocol/message_agent.py``, which the client shares.
 """
 
 from angelia.bus.core import Bus
-from angelia.bus.publish import Draft, publish
+from angelia.bus.draft import Draft
+from angelia.bus.publish import publish
 from angelia.bus.remotes import Remote
 from angelia.model.address import PERSON
 from angelia.model.envelope import Intent, Lane

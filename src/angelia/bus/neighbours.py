@@ -26,6 +26,7 @@ from angelia.protocol.hub import HubRow
 
 _CONNECTION, _ROSTER, _NAMES = "connection:", "neighbour:", "hubs"
 _NAME_LETTERS = 64
+MOST_HUBS = 1_000  # with a name, behind one connection: far more than anybody has; made-up ones must end
 _encode = msgspec.json.Encoder().encode
 _rows = msgspec.json.Decoder(tuple[HubRow, ...]).decode
 
@@ -62,6 +63,7 @@ class Neighbours:
         self.changes = 0  # counts whatever somebody else may have to be told of
         self._rosters: dict[str, tuple[HubRow, ...]] = {}
         self._behind: dict[str, Behind] = {}  # by name, lower case
+        self._named: dict[tuple[str, str | None], str] = {}  # the same by link and hub
 
     async def open(self, store: Store, name: str) -> None:
         """Read in what was known before the start. ``name``: what this hub calls itself."""
@@ -70,7 +72,7 @@ class Neighbours:
         made = (msgspec.json.decode(note.value, type=Connection) for note in notes[0])
         self.connections = {connection.id: connection for connection in made}
         self._rosters = {note.name.removeprefix(_ROSTER): _rows(note.value) for note in notes[1]}
-        self._behind = {each.name.lower(): each for each in (_names(notes[2]) if notes[2] else ())}
+        self._set_names({each.name.lower(): each for each in (_names(notes[2]) if notes[2] else ())})
 
     # ------------------------------------------------------------------------------------------------ connections
 
@@ -132,7 +134,7 @@ class Neighbours:
         connection = self.connections.get(link)
         if connection is not None and hub == connection.hub:
             return connection.name
-        return next((each.name for each in self._behind.values() if (each.link, each.hub) == (link, hub)), hub)
+        return self._named.get((link, hub), hub)
 
     def back(self, sender: str) -> Address | None:
         """Where an answer to ``handle@name`` goes: the way that it came. None where no link leads there."""
@@ -140,33 +142,48 @@ class Neighbours:
         found = self.behind(name) if name else None
         return None if found is None else Address(handle, found.name, carrier=found.link)
 
-    def _name(self, names: dict[str, Behind], connection: Connection, hub: str, told: str) -> None:
-        """Give a hub behind ``connection`` its name, where it has none."""
-        if hub == connection.hub or any((e.link, e.hub) == (connection.id, hub) for e in names.values()):
-            return
-        tries = [told, f"{told}-{connection.name}", *(f"{told}-{connection.name}-{n}" for n in range(2, 100))]
-        for name in (each[:_NAME_LETTERS] for each in tries):
-            key = name.lower()
-            if key not in names and not self.is_taken(name) and key != LOCAL:
-                names[key] = Behind(name, connection.id, hub)
-                return
+    def _with_names(self, connection: Connection, hubs: dict[str, str]) -> dict[str, Behind]:
+        """All names, with one for each of these ``hubs`` behind ``connection`` (with what they are called there) that
+        had none; without those for whom there is none."""
+        names = dict(self._behind)
+        room = MOST_HUBS - sum(each.link == connection.id for each in names.values())
+        for hub, told in hubs.items():
+            if room <= 0 or hub == connection.hub or (connection.id, hub) in self._named:
+                continue
+            if (name := self._free(names, told, connection)) is not None:
+                names[name.lower()] = Behind(name, connection.id, hub)
+                room -= 1
+        return names
+
+    def _free(self, names: dict[str, Behind], told: str, connection: Connection) -> str | None:
+        """What a hub that is called ``told`` there can be called here."""
+        ends = ["", f"-{connection.name}"[:_NAME_LETTERS], *(f"-{connection.name[:50]}-{n}" for n in range(2, 100))]
+        for name in (told[: _NAME_LETTERS - len(end)] + end for end in ends):
+            if name.lower() not in names and not self.is_taken(name):
+                return name
+        return None
 
     def _rename(self, tx: Tx, names: dict[str, Behind], now: int) -> None:
         """Names of hubs, from this unit on: the next of its messages may come from one of them."""
         if names == self._behind:
             return
-        old, self._behind = self._behind, names
+        old = self._behind
+        self._set_names(names)
         tx.put_note(_NAMES, _encode(tuple(names.values())), now)
-        tx.otherwise(lambda: setattr(self, "_behind", old))
+        tx.otherwise(lambda: self._set_names(old))
+
+    def _set_names(self, names: dict[str, Behind]) -> None:
+        self._behind = names
+        self._named = {(each.link, each.hub): each.name for each in names.values()}
 
     # ----------------------------------------------------------------------------------------------------- rosters
 
     def learn(self, tx: Tx, connection: Connection, rows: Iterable[HubRow], now: int) -> None:
         """Take the roster of a neighbour: it replaces what it told before. What only named a hub stays named."""
-        kept = tuple(row for row in rows if connection.accepts(row.handle))
-        names = dict(self._behind)
-        for row in kept:
-            self._name(names, connection, row.hub, row.name)
+        led = [row for row in rows if connection.accepts(row.handle) and _comes_by(row, connection)]
+        names = self._with_names(connection, {row.hub: row.name for row in reversed(led)})
+        named = {each.hub for each in names.values() if each.link == connection.id} | {connection.hub}
+        kept = tuple(row for row in led if row.hub in named)
         tx.put_note(_ROSTER + connection.id, _encode(kept), now)
         self._rename(tx, names, now)
 
@@ -178,10 +195,7 @@ class Neighbours:
 
     def meet(self, tx: Tx, connection: Connection, hub: str, told: str, now: int) -> str:
         """The name of a hub that a message came from; where nobody has told of it, it gets one now."""
-        if hub != connection.hub and self.name_of(connection.id, hub) == hub:
-            names = dict(self._behind)
-            self._name(names, connection, hub, told)
-            self._rename(tx, names, now)
+        self._rename(tx, self._with_names(connection, {hub: told}), now)
         return self.name_of(connection.id, hub)
 
     def everyone(self) -> list[Known]:
@@ -213,6 +227,11 @@ class Neighbours:
     def told_by(self, link: str) -> tuple[HubRow, ...]:
         """The last roster that came by a link."""
         return self._rosters.get(link, ())
+
+
+def _comes_by(row: HubRow, connection: Connection) -> bool:
+    """Whether the way of a row is one that ends at the hub behind this connection."""
+    return (row.way[0], row.way[-1]) == (row.hub, connection.hub)
 
 
 def place_id(me: str, name: str) -> str:

@@ -47,11 +47,13 @@ def outcome_of(delivery: Delivery) -> Outcome:
 
 
 async def told(bus: Bus, deliveries: Sequence[Delivery]) -> None:
-    """The other side has these."""
+    """The other side has these. One that has changed since is owed still, and is told anew."""
 
     def unit(tx: Tx) -> None:
         for delivery in deliveries:
-            tx.move(delivery, delivery._replace(owes=None))
+            here = tx.delivery(delivery.key)
+            if here is not None and (here.state, here.reason) == (delivery.state, delivery.reason):
+                tx.move(here, here._replace(owes=None))
 
     await bus.store.write(unit, lazy=True, essential=True)
 
@@ -88,6 +90,8 @@ def settle_forwarded(bus: Bus, tx: Tx, connection: str, message_id: str, fate: F
 def _forwarded(bus: Bus, tx: Tx, parcel: Parcel) -> Parcel | None:
     """The delivery in the state in which the other side has it; None where it has ended here."""
     state = parcel.delivery.state
+    if not parcel.delivery.attempt:
+        return None  # it never went there
     if state is State.QUEUED:
         leased = hand_over(bus, tx, parcel, Hand.LINK, tx.handed_high(parcel.delivery.mailbox))
         return move(bus, tx, leased, Event.FORWARD) if leased is not None else None

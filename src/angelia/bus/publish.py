@@ -8,16 +8,17 @@ are one unit.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from angelia.bus.core import Bus
+from angelia.bus.draft import Accepted, Crossing, Draft
 from angelia.bus.moves import move
 from angelia.bus.place import place
 from angelia.bus.ports import Parcel, Tx
 from angelia.bus.remotes import address_of
 from angelia.model.address import EVERYONE, PERSON, RESERVED, Address, parse
-from angelia.model.delivery import Delivery, Event, State, after
-from angelia.model.envelope import Envelope, Intent, Kind, Lane, Origin, Replay, check_id, fingerprint, size_of
+from angelia.model.delivery import Event, State, after
+from angelia.model.envelope import Envelope, Intent, Kind, Origin, check_id, fingerprint, size_of
 from angelia.model.errors import (
     AmbiguousName,
     BadRequest,
@@ -37,54 +38,6 @@ _INTENTS = tuple(intent.value for intent in Intent)
 
 
 UNIT_MESSAGES = 100  # of one batch in one unit: 3 ms of the store's thread, then others have their turn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crossing:
-    """What another hub says of a message that it hands on. ``link``: the connection that it came by (a key), which is
-    told what becomes of it."""
-
-    link: str
-    fingerprint: bytes
-    origin: Origin
-    thread: str
-    chain: str
-    depth: int
-    via: tuple[str, ...]
-    created_at: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Draft:
-    """What a door read: nothing in it is trusted but ``sender`` and ``verified``, which the caller table gave."""
-
-    sender: str
-    verified: bool = False
-    to: str | None = None
-    text: str | None = None
-    body: bytes | None = None
-    flat: bool = False
-    intent: str | None = None
-    thread: str | None = None
-    in_reply_to: str | None = None
-    ttl_seconds: float | None = None
-    id: str | None = None
-    key: str | None = None
-    lane: Lane = Lane.NORMAL
-    replay: Replay = Replay.ONCE
-    kind: Kind = Kind.MESSAGE
-    outcome: bool = False  # what became of something accepted: no mailbox is too full for it
-    crossing: Crossing | None = None
-
-
-@dataclass(slots=True)
-class Accepted:
-    """The answer: the message, its deliveries as stored, whether it was there already, and who had no room."""
-
-    envelope: Envelope
-    deliveries: list[Delivery]
-    duplicate: bool = False
-    refused: list[tuple[str, CallerError]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ connection that is limited to named agents hears of those alone. ``online`` is t
 wakes the agent, absent where nobody knows, and false only where mail for it would be refused here.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from angelia.bus.core import Bus
@@ -31,13 +32,17 @@ def rows_for_hub(bus: Bus, connection: Connection) -> list[HubRow]:
         HubRow(a.handle, me, bus.neighbours.name, (me,), a.title, a.description, is_online(bus, a))
         for a in _here(bus, connection)
     ]
-    for remote in _elsewhere(bus, connection):
+    elsewhere = list(_elsewhere(bus, connection))
+    names = Counter((r.shown.connection_id, name) for r in elsewhere if r.known is None for name in _names(r.shown))
+    for remote in elsewhere:
         known, shown = remote.known, remote.shown
+        twin = known is None and names[shown.connection_id, shown.handle.lower()] > 1
+        handle = shown.profile if twin else shown.handle  # as ``remotes.address_of`` has it: so its answers are signed
         home = place_id(me, shown.connection_id) if known is None else known.row.hub
         way = (home, me) if known is None else (*known.row.way, me)
         if connection.hub in way or len(way) > bus.limits.hops:
             continue
-        rows.append(HubRow(shown.handle, home, shown.connection_id, way, shown.title, shown.description, shown.online))
+        rows.append(HubRow(handle, home, shown.connection_id, way, shown.title, shown.description, shown.online))
     return rows
 
 
@@ -64,6 +69,10 @@ def afar(bus: Bus) -> dict[str, Remote]:
 def is_online(bus: Bus, agent: Agent) -> bool | None:
     """Whether an agent of this hub is there; None where nobody knows."""
     return True if agent.adapter is not None or bus.streams.own(agent.mailbox) is not None else None
+
+
+def _names(row: Row) -> set[str]:
+    return {row.handle.lower(), row.profile.lower()}
 
 
 def _here(bus: Bus, connection: Connection) -> Iterator[Agent]:

@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 
 from angelia.bus.claim import expire, hand_over
 from angelia.bus.core import Bus
+from angelia.bus.draft import Draft
 from angelia.bus.leases import Lease
 from angelia.bus.moves import give_back, move
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Scope, Tx
-from angelia.bus.publish import Draft, accept
+from angelia.bus.publish import accept
 from angelia.bus.runs import Run
 from angelia.model.delivery import Delivery, Event, Hand, State
 from angelia.model.envelope import Envelope, Intent, Kind, Replay

@@ -243,7 +243,7 @@ async def _ready(wire: Wire, where: str) -> dict[str, object]:
             return payload
     text = troubles.said(frame[:1000].decode("utf-8", "replace"))
     advice = "Nothing may be printed before the gateway speaks: look at what its shell reads when it starts."
-    raise troubles.unknown(f"{where} began with something else than a gateway does: {text}", advice)
+    raise troubles.unknown(f"{where} began with '{text}', as no gateway does.", advice)
 
 
 def _speaks(ready: Mapping[str, object], wanted: Speaks, where: str) -> Speaks:

@@ -125,7 +125,7 @@ def _pair_anew(connection: Connection) -> str:
     return f"Run 'angelia pair' there, and here: angelia pair {connection.name} {connection.target or 'TARGET'}"
 
 
-# ---------------------------------------------------------------------------------------------- the side that is dialled
+# --------------------------------------------------------------------------------------------- the side that is dialled
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class HermesLink:
         self._channel = Channel(wire, max_bytes=FRAME_BYTES, depth=DEPTH, handle=_refuse, heard=self._heard)
         call = self._channel.call
         self._rosters = Rosters(bus, connection, call, here, rows_for, on_change, self._pace)
-        self._outgoing = Outgoing(bus, connection, call, here)
+        self._outgoing = Outgoing(bus, connection, call, here, self._pace.again)
         self._incoming = Incoming(bus, connection, call, here, self._rosters.shown, self._warn, self._pace.poll)
         self._of_mail: str | None = None
 

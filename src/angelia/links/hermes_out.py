@@ -26,13 +26,14 @@ from angelia.model.envelope import Kind
 from angelia.model.errors import HubError
 from angelia.model.failure import Reason
 from angelia.protocol.bot_relay_answers import SENDER_REFUSED, reply_text, why
+from angelia.protocol.bot_relay_stamp import is_safe_to_stamp
 from angelia.protocol.gateway import BAD_ID, NO_ID
 
 log = logging.getLogger("angelia.links")
 DELIVERS = 6  # a gateway has 8 workers for all slow calls, and drain, reply and look need one, too
 HELD = 1_000  # taken and not begun yet: as many as one sender may have waiting in a mailbox
 SHORT_SECONDS = 30.0  # for a call that waits for no turn; Hermes' own relay waits as long
-AGAIN_THERE_SECONDS = 15.0  # until an outcome is told again that was not taken
+AGAIN_THERE_SECONDS = 5.0  # until an outcome is told again that was not taken
 
 T = TypeVar("T")
 Call = Callable[[str, Mapping[str, object], float], Awaitable[Any]]
@@ -42,8 +43,11 @@ _OUTCOMES = ""  # the lane of those; a mailbox has a name
 class Outgoing:
     """Takes what waits for one connection there. ``here``: this hub's name as the gateway knows it."""
 
-    def __init__(self, bus: Bus, connection: Connection, call: Call, here: str) -> None:
+    def __init__(
+        self, bus: Bus, connection: Connection, call: Call, here: str, again_seconds: float = AGAIN_THERE_SECONDS
+    ) -> None:
         self._bus, self._connection, self._call, self._here = bus, connection, call, here
+        self._again_seconds = again_seconds
         self._lanes: dict[str, deque[Parcel]] = {}
         self._slots = asyncio.Semaphore(DELIVERS)
         self._room = asyncio.Event()
@@ -119,11 +123,9 @@ class Outgoing:
 
     async def _ask(self, begun: Begun) -> Any:
         envelope = begun.envelope
-        sender = {
-            "from_profile": envelope.from_profile,
-            "from_handle": envelope.from_handle,
-            "from_connection": begun.connection,
-        }
+        sender = {"from_profile": envelope.from_profile, "from_handle": envelope.from_handle}
+        if is_safe_to_stamp(envelope.message):  # else without: then the gateway does not stamp it, and the text stays
+            sender["from_connection"] = begun.connection
         params = {"profile": envelope.target_profile, "message": envelope.message, "id": envelope.id}
         seconds = times_of(self._bus.limits).deliver_seconds
         named = sender if self._names_senders else {}
@@ -153,13 +155,13 @@ class Outgoing:
                 delivered(self._bus, [parcel])
                 settled = True
         except Refused as no:
-            delay = AGAIN_THERE_SECONDS
+            delay = self._again_seconds
             if no.code in (NO_ID, BAD_ID):
                 refused(self._bus, parcel, Reason.UNKNOWN, "")
                 settled = True
             log.warning("%s does not take the outcome of %s: %s", self._connection.name, parcel.envelope.id, no.message)
         except TimeoutError:
-            delay = AGAIN_THERE_SECONDS
+            delay = self._again_seconds
         finally:
             if not settled:
                 given_back(self._bus, [parcel], delay=delay)

@@ -20,7 +20,7 @@ from angelia.bus.ports import Tx
 from angelia.bus.remotes import Pushed
 from angelia.links.channel import Refused
 from angelia.links.hermes_in import GATHER_SECONDS, POLL_SECONDS
-from angelia.links.hermes_out import SHORT_SECONDS, Call
+from angelia.links.hermes_out import AGAIN_THERE_SECONDS, SHORT_SECONDS, Call
 from angelia.links.port import LineLost
 from angelia.model.connection import Connection
 from angelia.model.errors import AngeliaError
@@ -36,7 +36,7 @@ class Pace:
     """How often what is done. Seconds."""
 
     roster: float = 60.0  # Hermes' own relay; a row is fresh for ten of them
-    again: float = 5.0  # after a look, or a show, that failed
+    again: float = AGAIN_THERE_SECONDS  # after a look, a show or an outcome that was not taken
     poll: float = POLL_SECONDS
     ping: float = 20.0  # and as long for the answer; shorter than what closes a silent connection on the way
 

@@ -107,7 +107,7 @@ def of_end(ended: Ended, where: str) -> Trouble:
     """A program that ended before it was of use."""
     last = _last(ended.words)
     words, how = ended.words.lower(), "closed its output" if ended.code is None else f"ended with {ended.code}"
-    problem = f"{where} {how}: {last}" if last else f"{where} {how}, without a word."
+    problem = f"{where} {how}: '{last}'." if last else f"{where} {how}, without a word."
     for sign, kind, advice in _SAID:
         if sign in words:
             return Trouble(kind, problem, advice, lasting=kind is not Kind.UNREACHABLE)

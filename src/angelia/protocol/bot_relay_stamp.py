@@ -5,11 +5,14 @@ elsewhere is made to lead back. Only the header's own stamp is ever rewritten, o
 names the handle that the relay says sent it; whatever stands in the body is the sender's text.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 from angelia.protocol.bot_relay_rows import Row, is_name
 from angelia.protocol.bot_relay_targets import forms
 from angelia.protocol.prompt import attribution, read_attribution
+
+_BARE = re.compile(r" \(@[A-Za-z0-9_-]+\):", re.ASCII)
 
 
 def qualify(text: str, from_handle: str, from_connection: str) -> str:
@@ -33,6 +36,14 @@ def localise(
             handle, _, connection = form.partition("@")
             return _restamp(text, from_handle, from_connection, handle, connection)
     return qualify(text, from_handle, from_connection)
+
+
+def is_safe_to_stamp(text: str) -> bool:
+    """Whether a gateway of Hermes' that stamps ``text``, whose header says a connection already, leaves it as it is.
+
+    It takes the first bare stamp that it finds for the header's, wherever that stands.
+    """
+    return _BARE.search(text) is None
 
 
 def _restamp(text: str, from_handle: str, from_connection: str, handle: str, connection: str) -> str:

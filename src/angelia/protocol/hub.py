@@ -21,6 +21,7 @@ T = TypeVar("T")
 VERSION = 1
 MOST_ROWS = 10_000  # of one roster: as many names as a hub knows
 TITLE_CHARS, DESCRIPTION_CHARS = 120, 2_000
+NAME_CHARS = 512  # of a name at its own hub: a handle, an @, and a connection, with something to spare
 
 # A refusal that only says that now is not the time; every other one is for good.
 AGAIN = frozenset({"mailbox_full", "rate_limited", "disk_full", "stopping", "outcome_unknown", "unwell", "garbled"})
@@ -33,6 +34,7 @@ _REASONS = {
     "ask_cycle": Reason.LOOP,
 }
 GARBLED = "garbled"
+_MOST = 2**53  # of any number: beyond it readers of JSON differ
 
 
 class Spot(msgspec.Struct, frozen=True):
@@ -137,9 +139,11 @@ def item_of(envelope: Envelope, sender: Spot, called: str, recipient: Spot, me: 
 def read_item(given: object) -> Item:
     """A message as it came. ``BadRequest`` or ``BadName`` says what is wrong with it."""
     item = _convert(given, Item)
-    for name, value in (("id", item.id), ("thread", item.thread), ("chain", item.chain)):
+    _check_text(item)
+    for name, value in (("id", item.id), ("thread", item.thread), ("chain", item.chain), ("hub", item.origin.hub)):
         check_id(value, name)
-    for name, given_id in (("in_reply_to", item.in_reply_to), ("about", item.about)):
+    named = (("in_reply_to", item.in_reply_to), ("about", item.about), ("thread", item.origin.thread))
+    for name, given_id in named:
         if given_id is not None:
             check_id(given_id, name)
     check_handle(item.called, "connection")
@@ -148,9 +152,28 @@ def read_item(given: object) -> Item:
         check_id(spot.hub, "hub")
     for hub in item.via:
         check_id(hub, "hub")
-    if item.depth < 0 or item.expires_in < 1:
-        raise BadRequest("depth and expires_in are numbers above 0.")
+    if not (0 <= item.depth <= _MOST and 1 <= item.expires_in <= _MOST and 0 <= item.created_at <= _MOST):
+        raise BadRequest("depth, expires_in or created_at is out of range.")
     return item
+
+
+def _check_text(item: Item) -> None:
+    """Half of a surrogate pair is no text: it can be neither stored nor sent on. What is a name at its own hub is none
+    of ours, and is kept; so it is short."""
+    o = item.origin
+    for text in (item.text, item.body, item.fingerprint, item.reason, o.sender, o.to, o.intent, o.kind):
+        if not _is_text(text or ""):
+            raise BadRequest("A text in it holds half of a surrogate pair.")
+    if max(len(o.sender), len(o.to), len(item.reason or "")) > NAME_CHARS:
+        raise BadRequest(f"A name in it has more than {NAME_CHARS} characters.")
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_whole(item: Item) -> bool:
@@ -175,7 +198,7 @@ def read_rows(given: object, me: str, most: int = MOST_ROWS) -> list[HubRow]:
             check_handle(row.name)
         except AngeliaError:
             continue
-        if me == row.hub or me in row.way or not row.way:
+        if me == row.hub or me in row.way or not row.way or not _is_text(row.title + row.description):
             continue
         title = " ".join(row.title.split())[:TITLE_CHARS]
         description = " ".join(row.description.split())[:DESCRIPTION_CHARS]

@@ -9,8 +9,8 @@ from angelia.bus.ask import Answer, ask, finished
 from angelia.bus.caller import OPEN
 from angelia.bus.cancel import cancel
 from angelia.bus.core import close_bus
+from angelia.bus.draft import Accepted, Draft
 from angelia.bus.ports import Parcel
-from angelia.bus.publish import Accepted, Draft
 from angelia.model.delivery import Hand, State
 from angelia.model.envelope import Intent, Kind
 from angelia.model.errors import AskCycle, BadRequest, IdReused, MailboxFull, Stopping, UnknownAgent

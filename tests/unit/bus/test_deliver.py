@@ -8,9 +8,10 @@ import pytest
 from angelia.bus import turns
 from angelia.bus.ask import finished
 from angelia.bus.deliver import NOBODY, Fate, Incoming, agent_of, attributed, deliver
+from angelia.bus.draft import Draft
 from angelia.bus.forward import drain
 from angelia.bus.ports import Tx
-from angelia.bus.publish import Draft, publish
+from angelia.bus.publish import publish
 from angelia.bus.remotes import ANONYMOUS
 from angelia.model.delivery import Hand, State
 from angelia.model.envelope import Kind
@@ -132,6 +133,18 @@ async def test_an_answer_that_was_not_written_is_there_for_the_next_call(hub: Sm
     finished(hub.bus, answer, written=False)
     await settle()
     assert (await deliver(hub.bus, mail(id=ID))).text == "done"
+
+
+async def test_the_same_id_is_a_repeat_though_its_senders_connection_has_another_name_by_now(hub: SmallHub) -> None:
+    """#115161: a second desktop that uses the same id for a connection changes what that is called here."""
+    async with asyncio.TaskGroup() as tasks:
+        names = ("hermes@vps-1", "hermes@mac-vps-1")
+        calls = [await Calls(hub, tasks).begin(id=ID, sender=sender) for sender in names]
+        await run_turn(hub, "done")
+    assert [call.result().text for call in calls] == ["done", "done"]
+    assert (await deliver(hub.bus, mail(id=ID))).text == "done"
+    with pytest.raises(IdReused):
+        await deliver(hub.bus, mail(id=ID, sender="bob", verified=True))
 
 
 async def test_another_text_under_the_same_id_is_refused(hub: SmallHub) -> None:
@@ -295,3 +308,34 @@ async def test_the_sender_is_what_the_relay_says_and_never_one_of_ours(
     remotes, limits = hub.bus.remotes, hub.bus.limits
     found = attributed(remotes, limits, hub.clock.now(), ANONYMOUS, message, profile, handle, connection)
     assert found == (sender, text)
+
+
+MAIA = {"profile": "default", "connection_id": "local", "title": "Maia"}
+ADA = {"profile": "default", "connection_id": "vps-2", "title": "Ada"}
+TITLED = {**MAIA, "connection_id": "vps-3", "handle": "maia"}
+OPS = {"profile": "ops", "connection_id": "vps-1"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "name", "handle", "connection", "sender"),
+    [
+        ([OPS, MAIA], "ops", "ops", None, "ops@vps-1"),  # the first release does not say where
+        ([OPS, {**OPS, "connection_id": "vps-9"}], "ops", "ops", None, "ops@desktop-unknown"),
+        ([OPS, {**OPS, "connection_id": "vps-9"}], "ops", "ops", "vps-9", "ops@vps-9"),
+        ([MAIA, ADA], "Ada", "hermes", None, "hermes@vps-2"),
+        ([MAIA, ADA], "hermes", "hermes", None, "hermes@desktop-unknown"),
+        ([TITLED, ADA], "hermes", "hermes", "vps-3", "maia@vps-3"),  # whom its roster calls by the title
+        ([TITLED, ADA], "Ada", "hermes", None, "hermes@vps-2"),
+        ([OPS], "bob", "bob", None, "bob@desktop"),
+        ([{**OPS, "handle": "one"}, {**OPS, "profile": "one"}], "one", "one", "vps-1", "one@vps-1"),
+    ],
+)
+async def test_the_sender_is_called_what_the_relays_roster_calls_it_and_never_by_somebody_elses_name(
+    hub: SmallHub, rows: list[dict[str, object]], name: str, handle: str, connection: object, sender: str
+) -> None:
+    """#103731: whoever writes back to that name reaches the machine that asked, or none."""
+    remotes, limits = hub.bus.remotes, hub.bus.limits
+    await hub.bus.store.write(lambda tx: remotes.push(tx, limits, ANONYMOUS, rows, hub.clock.now()))
+    message = f"Message from 🤖 {name} (@{handle}): hi"
+    found = attributed(remotes, limits, hub.clock.now(), ANONYMOUS, message, None, None, connection)
+    assert found == (sender, "hi")

@@ -8,10 +8,10 @@ import pytest
 from angelia.bus.agents import put_agent
 from angelia.bus.ask import ask
 from angelia.bus.caller import ADMIN
+from angelia.bus.draft import Accepted, Draft
 from angelia.bus.forward import Drained, drain, handed_out, said, settle_far, times_of, waits
 from angelia.bus.look import expected
 from angelia.bus.ports import Tx
-from angelia.bus.publish import Accepted, Draft
 from angelia.bus.remotes import ANONYMOUS
 from angelia.model.delivery import Hand, State
 from angelia.model.envelope import Intent, Kind

@@ -9,8 +9,8 @@ from angelia.bus.ask import ask
 from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
 from angelia.bus.cancel import cancel
 from angelia.bus.core import close_bus
+from angelia.bus.draft import Draft
 from angelia.bus.look import expected, held_until, inbox, receipt
-from angelia.bus.publish import Draft
 from angelia.model.delivery import State
 from angelia.model.envelope import Intent, Kind
 from angelia.model.errors import BadRequest, UnknownMessage

@@ -18,8 +18,8 @@ from angelia.bus.ask import ask, finished
 from angelia.bus.caller import OPEN
 from angelia.bus.cancel import cancel, drop, requeue
 from angelia.bus.claim import release, settle_written
+from angelia.bus.draft import Accepted, Draft
 from angelia.bus.ports import Parcel
-from angelia.bus.publish import Accepted, Draft
 from angelia.bus.subscribe import End, Mail
 from angelia.model.address import PRESENCE
 from angelia.model.delivery import Delivery, Hand, State

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from angelia.bus.ask import ask, finished
+from angelia.bus.draft import Draft
 from angelia.bus.moves import backoff, give_back, move, sweep_time
 from angelia.bus.ports import Parcel, Tx
-from angelia.bus.publish import Draft
 from angelia.model.delivery import TABLE, Delivery, Event, Hand, State, after
 from angelia.model.envelope import Intent
 from angelia.model.failure import Reason

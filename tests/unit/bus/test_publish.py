@@ -9,7 +9,8 @@ import pytest
 from angelia.bus.ask import ask
 from angelia.bus.cancel import requeue
 from angelia.bus.core import close_bus
-from angelia.bus.publish import UNIT_MESSAGES, Accepted, Draft, publish, publish_many
+from angelia.bus.draft import Accepted, Draft
+from angelia.bus.publish import UNIT_MESSAGES, publish, publish_many
 from angelia.model.delivery import State
 from angelia.model.envelope import Intent, Kind, Lane
 from angelia.model.errors import (

@@ -9,8 +9,8 @@ from angelia.bus.agents import put_agent
 from angelia.bus.ask import ask
 from angelia.bus.caller import ADMIN, OPEN
 from angelia.bus.cancel import cancel
+from angelia.bus.draft import Draft
 from angelia.bus.look import expected
-from angelia.bus.publish import Draft
 from angelia.bus.runs import Run
 from angelia.model.delivery import Hand, State
 from angelia.model.envelope import Intent, Kind, Replay

@@ -16,6 +16,8 @@ from tests.rigs.history import (
     Left,
     Receipt,
     Sent,
+    Stored,
+    Trouble,
     judge,
 )
 
@@ -42,6 +44,10 @@ def handed(number: int, at: float, **more: Any) -> Handed:
 def acked(number: int, at: float, **more: Any) -> Acked:
     fields: dict[str, Any] = {"client": "r", "mailbox": "box", "id": id_of(number), "attempt": 1, "status": 200}
     return Acked(at=at, **(fields | more))
+
+
+def stored(number: int, at: float, *way: str) -> Stored:
+    return Stored(at=at, id=id_of(number), mailbox="box", way=way)
 
 
 def receipt(number: int, state: str | None, at: float = 99, **more: Any) -> Receipt:
@@ -87,6 +93,18 @@ CLEAN: dict[str, list[Any]] = {
         sent(1, 0, None, id=None), sent(1, 1, None, id=None), handed(1, 2), handed(1, 3, id=id_of(7), seq=2),
     ],
     "nobody knows whether it was accepted": [sent(1, 0, None)],
+    "each hub has numbers of its own": [
+        sent(1, 0), sent(2, 0, to="far"), handed(1, 1, hub="one"),
+        handed(2, 2, seq=1, hub="two", mailbox="far", client="s"),
+    ],
+    "it crossed soon after the line was whole": [
+        sent(1, 0), Trouble(at=1, until=60, cause="cut", hubs=("one", "two")), stored(1, 62, "one", "two"),
+        handed(1, 63),
+    ],
+    "two troubles, one after another": [
+        sent(1, 0), Trouble(at=1, until=60, cause="cut", hubs=("one", "two")), stored(1, 92, "one", "two"),
+        Trouble(at=58, until=90, cause="kill", hubs=("two",)), handed(1, 93),
+    ],
     "refused": [sent(1, 0, 429)],
     "left in the mailbox": [sent(1, 0), Left(at=9, id=id_of(1), mailbox="box")],
     "expired": [sent(1, 0), receipt(1, "failed")],
@@ -197,6 +215,20 @@ BREACHES: dict[str, tuple[str, list[Any]]] = {
             Concluded(at=3, id=id_of(1), how="failure"),
         ],
     ),
+    "it crossed long after the line was whole": (
+        "crossed late",
+        [
+            sent(1, 0), Trouble(at=1, until=60, cause="cut", hubs=("one", "two")), stored(1, 77, "one", "two"),
+            handed(1, 78),
+        ],
+    ),
+    "a trouble elsewhere is no reason to wait": (
+        "crossed late",
+        [
+            sent(1, 0), Trouble(at=0, until=60, cause="cut", hubs=("two", "three")), stored(1, 60, "one", "two"),
+            handed(1, 61),
+        ],
+    ),
     "a request of which its sender never hears": ("no outcome", [sent(1, 0, request=True), handed(1, 1), acked(1, 2)]),
 }  # fmt: skip
 
@@ -219,7 +251,7 @@ def test_a_breach_is_found(name: str) -> None:
 def test_every_kind_of_breach_has_its_history() -> None:
     assert {kind for kind, _ in BREACHES.values()} == {
         "lost", "stranded", "from nowhere", "again after ack", "out of order", "attempt not higher", "second id",
-        "seq reused", "seq fell", "acked twice", "settled by nobody", "two outcomes", "no outcome",
+        "seq reused", "seq fell", "acked twice", "settled by nobody", "two outcomes", "no outcome", "crossed late",
     }  # fmt: skip
 
 

@@ -16,10 +16,11 @@ from angelia.bus.ask import finished
 from angelia.bus.caller import Rank, may
 from angelia.bus.deliver import Incoming, agent_of, attributed
 from angelia.bus.deliver import deliver as deliver_and_wait
+from angelia.bus.draft import Draft
 from angelia.bus.forward import drain, handed_out, settle_far, times_of
 from angelia.bus.message_agent import message_agent as send_as_tool
 from angelia.bus.ports import Tx
-from angelia.bus.publish import Draft, publish
+from angelia.bus.publish import publish
 from angelia.bus.remotes import Pushed, check_scope
 from angelia.doors.gateway.peer import Peer
 from angelia.doors.gateway.sessions import Session, open_session

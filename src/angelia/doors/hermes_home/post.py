@@ -13,7 +13,7 @@ import time
 
 from angelia.bus.ask import Answer, ask, finished
 from angelia.bus.core import Bus
-from angelia.bus.publish import Draft
+from angelia.bus.draft import Draft
 from angelia.bus.rosters import afar
 from angelia.doors.hermes_home.files import Letter, RelayFiles
 from angelia.model.address import RESERVED

@@ -9,8 +9,9 @@ from angelia.bus.ask import Answer, ask, finished
 from angelia.bus.caller import Caller, may
 from angelia.bus.cancel import cancel
 from angelia.bus.core import Bus
+from angelia.bus.draft import Accepted, Draft
 from angelia.bus.look import Receipt, expected, held_until, receipt
-from angelia.bus.publish import Accepted, Draft, publish, publish_many
+from angelia.bus.publish import publish, publish_many
 from angelia.doors.http.call import Call
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.problem import as_dict

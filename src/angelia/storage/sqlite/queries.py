@@ -1,10 +1,10 @@
-"""The statements of the store: ``queries.sql``, read once.
+"""The statements of the store: ``queries.sql`` and ``finding.sql``, read once.
 
 What must stay true: SQL stands in ``.sql`` files alone. A statement is asked for when a module is loaded, so that a
 wrong name fails at start and not at the first message.
 
-The file is a list of ``-- name: x`` (a statement) and ``-- part: x`` (a piece that statements name as ``{x}``), each
-followed by comments that say what it is for and by its text up to ``;``.
+The files are one list of ``-- name: x`` (a statement) and ``-- part: x`` (a piece that statements name as ``{x}``),
+each followed by comments that say what it is for and by its text up to ``;``.
 """
 
 import re
@@ -29,4 +29,4 @@ def parse(text: str) -> dict[str, str]:
     return statements
 
 
-SQL = parse((HERE / "queries.sql").read_text("utf-8"))
+SQL = parse("".join((HERE / name).read_text("utf-8") for name in ("queries.sql", "finding.sql")))

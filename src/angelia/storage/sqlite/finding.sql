@@ -1,0 +1,86 @@
+-- The statements that find again: the search index, conversations. How the file is read: queries.py; its parts stand in
+-- queries.sql.
+
+-- --------------------------------------------------------------------------------------------------- the search index
+
+-- name: to_index
+-- What the index is made of, as bytes: what flipped on the disk must not stop it.
+SELECT number, CAST(sender AS BLOB), CAST(recipient AS BLOB), CAST(text AS BLOB), body FROM message WHERE number > ?
+ORDER BY number;
+
+-- name: message_to_index
+SELECT number, CAST(sender AS BLOB), CAST(recipient AS BLOB), CAST(text AS BLOB), body FROM message WHERE number = ?;
+
+-- name: mailboxes_of
+-- ?1 number, ?2 how many at most.
+SELECT mailbox FROM delivery INDEXED BY delivery_message WHERE message = ? LIMIT ?;
+
+-- name: index
+INSERT INTO search (rowid, text, who) VALUES (?, ?, ?);
+
+-- name: unindex
+DELETE FROM search WHERE rowid BETWEEN ? AND ?;
+
+-- name: merge_index
+-- Merge some pages of it.
+INSERT INTO search (search, rank) VALUES ('merge', ?);
+
+-- name: empty_index
+INSERT INTO search (search) VALUES ('delete-all');
+
+-- name: index_again
+INSERT OR IGNORE INTO search_again (number) VALUES (?);
+
+-- name: search_again
+SELECT number FROM search_again ORDER BY number LIMIT ?;
+
+-- name: done_again
+DELETE FROM search_again WHERE number = ?;
+
+-- name: empty_again
+DELETE FROM search_again;
+
+-- name: newest_number
+SELECT ifnull(max(number), 0) FROM message;
+
+-- --------------------------------------------------------------------------------------- conversations and what is found
+
+-- name: search
+-- ?1 an expression of FTS5, ?2 rowid, ?3 how many at most. The latest first, which FTS5 can do without a sort.
+SELECT rowid FROM search WHERE search MATCH ?1 AND rowid < ?2 ORDER BY rowid DESC LIMIT ?3;
+
+-- name: thread_of
+SELECT ifnull(thread, id) FROM message WHERE id = ?;
+
+-- name: thread_at
+SELECT ifnull(thread, id) FROM message WHERE number = ?;
+
+-- name: latest
+-- ?1 number, ?2 how many at most: what came before it, the latest first.
+SELECT number FROM message WHERE number < ? ORDER BY number DESC LIMIT ?;
+
+-- name: in_thread
+-- ?1 thread, ?2 number, ?3 how many at most: what was said after it.
+SELECT number, sender FROM (
+    SELECT number, sender FROM message INDEXED BY message_id WHERE id = ?1 AND thread IS NULL AND number > ?2
+    UNION ALL
+    SELECT number, sender FROM message INDEXED BY message_thread WHERE thread = ?1 AND number > ?2
+) ORDER BY number LIMIT ?3;
+
+-- name: in_thread_latest
+-- ?1 thread, ?2 how many at most: all of it, the latest first.
+SELECT number, sender, recipient FROM (
+    SELECT number, sender, recipient FROM message INDEXED BY message_id WHERE id = ?1 AND thread IS NULL
+    UNION ALL
+    SELECT number, sender, recipient FROM message INDEXED BY message_thread WHERE thread = ?1
+) ORDER BY number DESC LIMIT ?2;
+
+-- name: states_of
+SELECT state, count(*) FROM delivery INDEXED BY delivery_message WHERE message = ? GROUP BY state;
+
+-- name: ends_of
+-- Who sent it and to whom as addressed, without reading its text.
+SELECT sender, recipient FROM message WHERE number = ?;
+
+-- name: created_at
+SELECT created_at FROM message WHERE number = ?;
