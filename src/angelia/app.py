@@ -120,14 +120,8 @@ async def serve(
     )
     try:
         bus = await open_bus(store, clock, SystemIds(), limits, settings.hub_name)
-        hub = _hub(
-            settings,
-            limits,
-            tcp[0].getsockname()[1],
-            bus,
-            lambda: ending.call(End.ASKED),
-            lambda: _disk(settings, store),
-        )
+        port = tcp[0].getsockname()[1]
+        hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED), lambda: _disk(settings, store))
         children = ChildProcesses(_running(settings))
         tools = _tools(settings, children)
         hub.adapters = Desk(tools)
@@ -140,12 +134,9 @@ async def serve(
                 tasks.create_task(_watch_lock(lock, ending)),
             ]
             await server.start()
-            scheme = "http" if settings.tls_certificate is None else "https"
-            urls = [f"{scheme}://{authority(*each.getsockname()[:2])}" for each in tcp]
+            urls = _urls(settings, tcp)
             hub.url = urls[0]
-            lock.publish(
-                port=hub.port, instance=store.instance, addresses=urls, tokens_only=hub.tokens_only, ready=True
-            )
+            lock.publish(port=port, instance=store.instance, addresses=urls, tokens_only=hub.tokens_only, ready=True)
             log.info("the hub serves on %s, data folder %s", " and ".join(urls), settings.data_dir)
             announce(urls)
             hands = _begin_hands(tasks, settings, bus, keeper, tools, children, urls[0])
@@ -159,6 +150,12 @@ async def serve(
         await _close(store)
     log.info("the hub has stopped")
     return end
+
+
+def _urls(settings: Settings, tcp: Sequence[socket.socket]) -> list[str]:
+    """Where the hub is found."""
+    scheme = "http" if settings.tls_certificate is None else "https"
+    return [f"{scheme}://{authority(*each.getsockname()[:2])}" for each in tcp]
 
 
 def _begin_hands(

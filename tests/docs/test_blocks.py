@@ -23,7 +23,7 @@ def test_the_readme_and_the_wire_are_run() -> None:
     assert {page.name for page in RUNNABLE} >= {
         "README.md", "docs/cli.md", "docs/settings.md", "docs/protocol/seed.md", "docs/protocol/native.md",
         "docs/protocol/streams.md", "docs/protocol/identity.md", "docs/protocol/errors.md", "docs/protocol/limits.md",
-        "docs/protocol/turns.md", "docs/protocol/gateway.md",
+        "docs/protocol/turns.md", "docs/protocol/gateway.md", "docs/protocol/connections.md",
     }  # fmt: skip
 
 

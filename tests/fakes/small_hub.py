@@ -10,8 +10,9 @@ from typing import Any
 from angelia.bus.caller import OPEN, Caller
 from angelia.bus.claim import Settled, ack, claim, lease_token, nack, renew
 from angelia.bus.core import Bus, open_bus
+from angelia.bus.draft import Accepted, Draft
 from angelia.bus.ports import Parcel, Scope, Store, Tx
-from angelia.bus.publish import Accepted, Draft, publish
+from angelia.bus.publish import publish
 from angelia.bus.streams import Stream
 from angelia.bus.subscribe import End, Item, KeepAlive, Mail, Transient, attach, detach, next_items, wrote
 from angelia.bus.timekeeper import sweep

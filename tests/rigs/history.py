@@ -11,17 +11,20 @@ What must stay true:
 """
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 ENDED_BADLY = ("failed", "dead")
 FINAL = ("delivered", "answered", "failed", "dead")
 # What may follow a final state: an answer comes after the delivery; a person takes up, or drops, a dead letter.
 AFTER = {("delivered", "answered"), ("dead", "failed"), ("dead", "delivered"), ("dead", "answered")}
 SETTLED_BY_WRITING = ("auto", "poll")
+# Within 5 s of the end of a trouble everything that waited for it has crossed; three times that on a busy machine.
+CROSSED_SECONDS = 15.0
 # How far a hub's clock, which a receipt shows, and ours may be apart, with the commit that an ack rides in.
 CLOCKS_SECONDS = 1.0
 
@@ -64,6 +67,7 @@ class Handed:
     attempt: int
     again: bool = False
     asked_at: float | None = None
+    hub: str = ""  # where there are several: numbers are each hub's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,26 @@ class Killed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A hub was away, or a line was cut, until it was as before. It matters to whatever has all ``hubs`` on its way."""
+
+    at: float
+    until: float
+    cause: str
+    hubs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A message was on the disk of the hub that it is for, as that hub's receipt says. ``way``: the hubs it passes."""
+
+    at: float
+    id: str
+    mailbox: str
+    way: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """What the hub says of a delivery; ``state`` None: it knows no such message. ``by`` is the hand that has it."""
 
@@ -128,10 +152,8 @@ class Concluded:
     late: bool = False
 
 
-Happening = Sent | Answered | Handed | Acked | Broke | Killed | Receipt | Left | Concluded
-KINDS: dict[str, type] = {
-    kind.__name__: kind for kind in (Sent, Answered, Handed, Acked, Broke, Killed, Receipt, Left, Concluded)
-}
+Happening = Sent | Answered | Handed | Acked | Broke | Killed | Trouble | Stored | Receipt | Left | Concluded
+KINDS: dict[str, type] = {kind.__name__: kind for kind in get_args(Happening)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +196,8 @@ class History:
         found = cls(drained=drained, concluded=concluded)
         for line in lines:
             fields = json.loads(line)
-            found.add(KINDS[fields.pop("what")](**fields))
+            kind = KINDS[fields.pop("what")]
+            found.add(kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}))
         return found
 
 
@@ -210,7 +233,7 @@ def judge(history: History) -> Verdict:
     case = _Case(history)
     looks = (
         case.second_ids, case.nowhere, case.repeats, case.after_ack, case.seqs, case.falls, case.order,
-        case.lost, case.acks, case.outcomes, case.requests,
+        case.lost, case.acks, case.outcomes, case.requests, case.late,
     )  # fmt: skip
     breaches = [breach for look in looks for breach in look()]
     figures = {
@@ -329,11 +352,11 @@ class _Case:
                 yield Breach("settled by nobody", message_id, f"delivered by {last.by} at {mailbox}, never acked")
 
     def seqs(self) -> Iterator[Breach]:
-        """A number stands for one delivery, for ever."""
-        owners: dict[int, tuple[str, str]] = {}
+        """A number stands for one delivery of its hub, for ever."""
+        owners: dict[tuple[str, int], tuple[str, str]] = {}
         for handed in self.history.of(Handed):
             mine = (handed.id, handed.mailbox)
-            owner = owners.setdefault(handed.seq, mine)
+            owner = owners.setdefault((handed.hub, handed.seq), mine)
             if owner != mine:
                 yield Breach("seq reused", handed.id, f"{handed.seq} was {owner[0]}'s at {owner[1]}")
 
@@ -414,6 +437,24 @@ class _Case:
         for mark, message in self.messages.items():
             if message.first.request and (open_ones := message.ids - told):
                 yield Breach("no outcome", min(open_ones), f"{mark} for {message.first.to} was never concluded")
+
+    def late(self) -> Iterator[Breach]:
+        """What could cross has crossed soon."""
+        for message_id, seconds in crossings(self.history):
+            if seconds > CROSSED_SECONDS:
+                yield Breach("crossed late", message_id, f"{seconds:.1f} s after its way was free")
+
+
+def crossings(history: History) -> Iterator[tuple[str, float]]:
+    """Of each message that was stored at a further hub: how many seconds after its way had been free to go."""
+    troubles = list(history.of(Trouble))
+    marks = {answer.id: answer.at for answer in reversed(list(history.of(Answered))) if answer.id is not None}
+    for stored in history.of(Stored):
+        free = [
+            trouble.until for trouble in troubles if trouble.at < stored.at and set(trouble.hubs) <= set(stored.way)
+        ]
+        if stored.id in marks:
+            yield stored.id, stored.at - max(marks[stored.id], *free, -math.inf)
 
 
 _First = tuple[Handed, _Message]

@@ -1,8 +1,9 @@
 """``angelia gateway --stdio``: the hub's gateway, a line each on stdin and stdout.
 
 What must stay true: a line in is a frame to the hub, a frame from it a line out, and nothing else is ever written to
-stdout. The end of stdin ends it once every call that was made is answered; the end of the hub ends it with 4. So does a
-line that the hub would not take, after an error in its place; no more of it is kept than the hub takes.
+stdout. Both sides may call: what comes in and is itself an answer, or an event, waits for none. The end of stdin ends it
+once every call that was made there is answered; the end of the hub ends it with 4. So does a line that the hub would not
+take, after an error in its place; no more of it is kept than the hub takes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import json
 import os
 import sys
 import threading
+from typing import Literal
 
+import msgspec
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
@@ -78,7 +81,7 @@ class LineTooLong(NoHub):
 
 
 class _Bridge:
-    """Two directions, a thread for each; what was asked and is not answered yet is counted.
+    """Two directions, a thread for each; what stdin asked and is not answered yet is counted.
 
     What stdin brings waits for the first frame, ``gateway.ready``: it says how large a frame may be.
     """
@@ -93,13 +96,14 @@ class _Bridge:
     def run(self) -> int:
         """Until stdin has ended and all is answered, or the hub has gone."""
         try:
-            ready = self._line.recv()
+            ready = self._line.recv(decode=False)
             self._most = json.loads(ready)["params"]["payload"]["frame_bytes"]
             _put(ready)
             threading.Thread(target=self._read_in, daemon=True).start()
-            for frame in self._line:
+            while True:
+                frame = self._line.recv(decode=False)
                 _put(frame)
-                self._count(-1 if _is_answer(frame) else 0)
+                self._count(-1 if _is(frame, "answer") else 0)
         except ConnectionClosed:
             pass
         if self._is_too_long:
@@ -113,14 +117,14 @@ class _Bridge:
     def _read_in(self) -> None:
         try:
             for line in _lines(self._most):
-                text = line.removesuffix(b"\r").decode("utf-8", "replace")
-                if len(text.encode()) > self._most:
+                frame = _in_utf8(line.removesuffix(b"\r"))
+                if len(frame) > self._most:
                     self._is_too_long = True
                     self._line.close()
                     return
-                if line.strip():
-                    self._count(1)
-                    self._line.send(text)
+                if frame and not frame.isspace():
+                    self._count(1 if _is(frame, "call") else 0)
+                    self._line.send(frame, text=True)
         except ConnectionClosed:
             return
         self._asked_all = True
@@ -134,10 +138,19 @@ class _Bridge:
             self._line.close()
 
 
-def _put(frame: str | bytes) -> None:
+def _put(frame: bytes) -> None:
     """A line to stdout."""
-    sys.stdout.write((frame if isinstance(frame, str) else frame.decode()) + "\n")
-    sys.stdout.flush()
+    sys.stdout.buffer.write(frame + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _in_utf8(line: bytes) -> bytes:
+    """A line as a text frame may hold it; what is no UTF-8 shows as such."""
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return line.decode("utf-8", "replace").encode()
+    return line
 
 
 def _lines(most: int) -> Iterator[bytes]:
@@ -156,6 +169,22 @@ def _lines(most: int) -> Iterator[bytes]:
     yield bytes(rest)
 
 
-def _is_answer(frame: str | bytes) -> bool:
-    """Whether a frame answers a call; events do not."""
-    return "method" not in json.loads(frame)
+class _Head(msgspec.Struct):
+    """So much of a frame as says what it is; the rest is passed over, which takes a tenth of the time."""
+
+    method: object = None
+    id: object = None
+
+
+_head_of = msgspec.json.Decoder(_Head).decode
+
+
+def _is(frame: bytes, kind: Literal["call", "answer"]) -> bool:
+    """Whether a frame is a call, or the answer to one; an event is neither. What cannot be read is answered, too."""
+    try:
+        head = _head_of(frame)
+    except (msgspec.MsgspecError, RecursionError):
+        return kind == "call"
+    if head.method is None:
+        return kind == "answer"
+    return kind == "call" and not (head.method == "event" and head.id is None)
