@@ -19,13 +19,14 @@ from typing import NamedTuple
 import msgspec
 
 from angelia.bus.ports import Store, Tx
-from angelia.model.address import LOCAL, RESERVED, Address
+from angelia.model.address import RESERVED, Address
 from angelia.model.connection import Away, Connection
-from angelia.model.errors import NotFound
+from angelia.model.errors import NotAllowed, NotFound
 from angelia.protocol.hub import HubRow
 
 _CONNECTION, _ROSTER, _NAMES = "connection:", "neighbour:", "hubs"
 _NAME_LETTERS = 64
+_NAME_BY = 40  # of them for the connection that a hub is behind, where its own name is not free
 MOST_HUBS = 1_000  # with a name, behind one connection: far more than anybody has; made-up ones must end
 _encode = msgspec.json.Encoder().encode
 _rows = msgspec.json.Decoder(tuple[HubRow, ...]).decode
@@ -157,7 +158,8 @@ class Neighbours:
 
     def _free(self, names: dict[str, Behind], told: str, connection: Connection) -> str | None:
         """What a hub that is called ``told`` there can be called here."""
-        ends = ["", f"-{connection.name}"[:_NAME_LETTERS], *(f"-{connection.name[:50]}-{n}" for n in range(2, 100))]
+        by = connection.name[:_NAME_BY]
+        ends = ["", f"-{by}", *(f"-{by}-{number}" for number in range(2, 100))]
         for name in (told[: _NAME_LETTERS - len(end)] + end for end in ends):
             if name.lower() not in names and not self.is_taken(name):
                 return name
@@ -181,7 +183,10 @@ class Neighbours:
     def learn(self, tx: Tx, connection: Connection, rows: Iterable[HubRow], now: int) -> None:
         """Take the roster of a neighbour: it replaces what it told before. What only named a hub stays named."""
         led = [row for row in rows if connection.accepts(row.handle) and _comes_by(row, connection)]
-        names = self._with_names(connection, {row.hub: row.name for row in reversed(led)})
+        hubs: dict[str, str] = {}
+        for row in led:
+            hubs.setdefault(row.hub, row.name)
+        names = self._with_names(connection, hubs)
         named = {each.hub for each in names.values() if each.link == connection.id} | {connection.hub}
         kept = tuple(row for row in led if row.hub in named)
         tx.put_note(_ROSTER + connection.id, _encode(kept), now)
@@ -194,8 +199,13 @@ class Neighbours:
         tx.then(told)
 
     def meet(self, tx: Tx, connection: Connection, hub: str, told: str, now: int) -> str:
-        """The name of a hub that a message came from; where nobody has told of it, it gets one now."""
-        self._rename(tx, self._with_names(connection, {hub: told}), now)
+        """The name of a hub that a message came from; where nobody has told of it, it gets one now. ``NotAllowed``
+        where there are too many."""
+        if hub != connection.hub and (connection.id, hub) not in self._named:
+            names = self._with_names(connection, {hub: told})
+            if names == self._behind:
+                raise NotAllowed(f"Too many hubs have come by {connection.name}. Nothing was stored.", limit=MOST_HUBS)
+            self._rename(tx, names, now)
         return self.name_of(connection.id, hub)
 
     def everyone(self) -> list[Known]:

@@ -187,7 +187,7 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address]) -> Acc
     kind = Kind.REPLY if spot.answers is not None else draft.kind
     room, refused = (list(recipients), []) if draft.outcome else _with_room(bus, tx, draft, recipients, kind)
     ttl = draft.ttl_seconds if draft.ttl_seconds is not None else bus.limits.ttl_seconds
-    if any(bus.remotes.is_scope(address.carrier) for address in recipients):
+    if kind is Kind.MESSAGE and any(bus.remotes.is_scope(address.carrier) for address in recipients):
         ttl = min(ttl, bus.limits.relay_ttl_seconds)
     envelope = Envelope(
         id=message_id,

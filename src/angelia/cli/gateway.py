@@ -1,9 +1,9 @@
 """``angelia gateway --stdio``: the hub's gateway, a line each on stdin and stdout.
 
 What must stay true: a line in is a frame to the hub, a frame from it a line out, and nothing else is ever written to
-stdout. Both sides may call: what comes in and is itself an answer, or an event, waits for none. The end of stdin ends it
-once every call that was made there is answered; the end of the hub ends it with 4. So does a line that the hub would not
-take, after an error in its place; no more of it is kept than the hub takes.
+stdout. Both sides may call: what comes in and is itself an answer, or an event, waits for none. The end of stdin ends
+it once every call that was made there is answered; the end of the hub ends it with 4. So does a line that the hub would
+not take, after an error in its place; no more of it is kept than the hub takes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
@@ -110,7 +111,7 @@ class _Bridge:
             text = f"A line has at most {self._most} bytes; this one has more."
             _put(jsonrpc.error(None, jsonrpc.INVALID_REQUEST, text, {"reason": jsonrpc.BAD_PARAMS}))
             raise LineTooLong(self._where, self._most)
-        if self._asked_all and self._open <= 0:
+        if self._asked_all and not self._open:
             return exits.DONE
         raise LostHub(self._where, "the hub has closed the gateway")
 
@@ -132,8 +133,8 @@ class _Bridge:
 
     def _count(self, more: int) -> None:
         with self._lock:
-            self._open += more
-            over = self._asked_all and self._open <= 0
+            self._open = max(self._open + more, 0)  # what nobody asked for may be answered
+            over = self._asked_all and not self._open
         if over:
             self._line.close()
 
@@ -174,6 +175,8 @@ class _Head(msgspec.Struct):
 
     method: object = None
     id: object = None
+    result: msgspec.Raw | UnsetType = UNSET
+    error: msgspec.Raw | UnsetType = UNSET
 
 
 _head_of = msgspec.json.Decoder(_Head).decode
@@ -185,6 +188,6 @@ def _is(frame: bytes, kind: Literal["call", "answer"]) -> bool:
         head = _head_of(frame)
     except (msgspec.MsgspecError, RecursionError):
         return kind == "call"
-    if head.method is None:
+    if head.method is None and (head.result is not UNSET or head.error is not UNSET):
         return kind == "answer"
     return kind == "call" and not (head.method == "event" and head.id is None)

@@ -30,11 +30,11 @@ async def converse(bus: Bus, wire: Wire, session: Session, handle: Handle) -> No
             await session(channel)
             reading.cancel()
     except* Trouble as group:
-        trouble = _first(group, Trouble)
+        trouble = first(group, Trouble)
     except* LineLost as group:
-        trouble = Trouble(Kind.UNREACHABLE, f"The line ended: {_first(group, LineLost)}.", "It is dialled by itself.")
+        trouble = Trouble(Kind.UNREACHABLE, f"The line ended: {first(group, LineLost)}.", "It is dialled by itself.")
     except* AngeliaError as group:
-        problem = f"This hub could not serve it: {_first(group, AngeliaError)}"
+        problem = f"This hub could not serve it: {first(group, AngeliaError)}"
         trouble = Trouble(Kind.UNREACHABLE, problem, "It is tried again by itself.")
     finally:
         await wire.close()
@@ -46,11 +46,11 @@ def _unheard(type: str, payload: dict[str, object]) -> None:
     """Hubs have no events for each other."""
 
 
-def _first(group: BaseExceptionGroup[BaseException], kind: type[E]) -> E:
+def first(group: BaseExceptionGroup[BaseException], kind: type[E]) -> E:
     """One of the errors of a group."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            return _first(error, kind)
+            return first(error, kind)
         if isinstance(error, kind):
             return error
     raise AssertionError("a group holds what it was caught for")

@@ -32,13 +32,13 @@ from angelia.links.process import Ended, ProcessWire
 from angelia.links.sign_in import Pass, sign_in
 from angelia.links.websocket import Closed, connect
 from angelia.model.connection import Connection, Speaks
-from angelia.model.limits import KIB, Limits
+from angelia.model.limits import MIB
 from angelia.protocol import foreign_json
 from angelia.protocol.connections import check_target
 
 OPEN_SECONDS = 15.0  # Hermes' clients wait as long for ``gateway.ready``
 HUB_PORT, HERMES_PORT = 18900, 9119
-FRAME_BYTES = Limits().frame_bytes + 64 * KIB  # a little more than may come: what is too large is answered, not cut off
+FRAME_BYTES = 64 * MIB  # what an outbox of Hermes' collected comes in one; what a hub sends is bounded by its channel
 _CLOSED_ON_US = (4401, 4403)  # what Hermes closes with: who are you; you may not
 _COMMAND = "angelia gateway --stdio"
 # No question that nobody is there to answer, no window, no forwarding; a machine that has gone is noticed.

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from angelia.bus.rosters import ROSTERS, rows_for_hermes
 from angelia.links.channel import Channel
-from angelia.links.conversation import converse
+from angelia.links.conversation import converse, first
 from angelia.links.greeting import Met, say_hello
 from angelia.links.hermes_link import HermesLink
 from angelia.links.hub_link import HubLink
@@ -83,8 +83,8 @@ async def _serve_hermes(line: Line, dialled: Dialled, here: str) -> None:
         version = dialled.ready.get("version")
         await line.hold(run(), speaks=Speaks.HERMES, version=version, dialled_here=True)
     except* LineLost as group:
-        words = str(group.exceptions[0]) if group.exceptions else ""
-        trouble = Trouble(Kind.UNREACHABLE, f"The line ended: {words}.", "It is dialled again by itself.")
+        how = first(group, LineLost)
+        trouble = Trouble(Kind.UNREACHABLE, f"The line ended: {how}.", "It is dialled again by itself.")
     finally:
         line.hermes = None
         await dialled.wire.close()
@@ -105,16 +105,7 @@ def _nothing() -> None:
 
 async def _greet(line: Line, channel: Channel, dialled: Dialled, connection: Connection, code: str | None) -> Met:
     neighbours = line.bus.neighbours
-    met = await say_hello(channel, neighbours.me, neighbours.name, connection, dialled, code)
-    other = neighbours.of_hub(met.hub)
-    if other is not None and other.id != connection.id:
-        raise Trouble(
-            Kind.REFUSED,
-            f"The hub there is connected already, as {other.name}.",
-            f"Use that name, or remove it first: angelia disconnect {other.name}",
-            lasting=True,
-        )
-    return met
+    return await say_hello(channel, neighbours.me, neighbours.name, connection, dialled, code, neighbours.of_hub)
 
 
 async def _learn(line: Line, met: Met) -> None:

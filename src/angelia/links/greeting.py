@@ -37,9 +37,17 @@ class Met:
 
 
 async def say_hello(
-    channel: Channel, me: str, name: str, connection: Connection, dialled: Dialled, code: str | None
+    channel: Channel,
+    me: str,
+    name: str,
+    connection: Connection,
+    dialled: Dialled,
+    code: str | None,
+    of_hub: Callable[[str], Connection | None],
 ) -> Met:
-    """Greet the hub that was dialled, over a channel that runs. Raises ``Trouble`` or ``LineLost``."""
+    """Greet the hub that was dialled, over a channel that runs. ``of_hub``: the connection that a hub has here already.
+    Raises ``Trouble`` or ``LineLost``.
+    """
     by = _by(connection, dialled, code)
     mine = nonce()
     hello = {"version": VERSION, "hub": me, "name": name, "nonce": mine, "by": by}
@@ -48,6 +56,11 @@ async def say_hello(
         hub, far_name, theirs, proof = read_welcome(answer)
         if hub == me:
             raise _refused("That is this hub itself.", "Give the address of the other one.")
+        if (other := of_hub(hub)) is not None and other.id != connection.id:  # before the two agree on a new key, say
+            raise _refused(
+                f"The hub there is connected already, as {other.name}.",
+                f"Use that name, or remove it first: angelia disconnect {other.name}",
+            )
         if by == KEY and connection.hub not in (None, hub):
             raise _refused(
                 f"Another hub answers there than the one that {connection.name} was paired with.",
@@ -93,14 +106,16 @@ async def _key(greeting: Greeting, connection: Connection, dialled: Dialled, cod
 def _read_key(path: str) -> bytes:
     """The secret of a hub of this machine and this user."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe never opens
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                raise _refused(f"{path} is no file of this user.", "Pair the two hubs with a code.")
+            return os.read(descriptor, 1024).strip()
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise _refused(f"{path} cannot be read: {error.strerror}.", "Pair the two hubs with a code.") from None
-    with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            raise _refused(f"{path} is no file of this user.", "Pair the two hubs with a code.")
-        return file.read(1024).strip()
 
 
 def _trouble(refused: Refused, connection: Connection) -> Trouble:
@@ -146,16 +161,21 @@ class Guest:
 
     def __init__(self, house: House, caller: Caller) -> None:
         self._house, self._caller = house, caller
+        self._awaited = "hub.hello"
         self._greeting: Greeting | None = None
         self._key: bytes | None = None
+        self._code: str | None = None
 
     async def handle(self, request: Request) -> object:
-        """Answer ``hub.hello`` and ``hub.prove``, in this order; each once."""
-        if request.method == "hub.hello" and self._greeting is None:
-            return await self._hello(request)
-        if request.method == "hub.prove" and self._greeting is not None:
+        """Answer ``hub.hello`` and ``hub.prove``, in this order; each once, so that a line is one guess."""
+        if request.method != self._awaited:
+            raise Refusal(FORBIDDEN, "Say hello first, and prove who you are.", {"reason": "not_proved"})
+        self._awaited = ""
+        if self._greeting is not None:
             return await self._prove(request, self._greeting)
-        raise Refusal(FORBIDDEN, "Say hello first, and prove who you are.", {"reason": "not_proved"})
+        answer = await self._hello(request)
+        self._awaited = "hub.prove"
+        return answer
 
     async def _hello(self, request: Request) -> object:
         house = self._house
@@ -176,10 +196,10 @@ class Guest:
         if by == FOLDER:
             return house.folder_key
         if by == CODE:
-            code = house.offer.open()
-            if code is None:
+            self._code = house.offer.open()
+            if self._code is None:
                 raise _no("wrong_code", "No code is on the screen of this hub now.")
-            return await asyncio.to_thread(greeting.key_of, code)
+            return await asyncio.to_thread(greeting.key_of, self._code)
         key = house.key_of(greeting.dialler)
         if key is None:
             raise _no("not_paired", "This hub does not know that one.")
@@ -187,6 +207,8 @@ class Guest:
 
     async def _prove(self, request: Request, greeting: Greeting) -> object:
         house = self._house
+        if greeting.by == CODE and self._code != house.offer.open():
+            raise _no("wrong_code", "The code is no longer good.")
         if self._key is not None and not greeting.is_proof(self._key, "dialler", request.params.get("proof")):
             if greeting.by == CODE:
                 house.offer.wrong()

@@ -12,6 +12,7 @@ What must stay true:
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 from angelia.bus.arrive import arrive
 from angelia.bus.carry import forwarded, given_back, refused, take
@@ -40,6 +41,8 @@ LOOK_SECONDS = 30.0  # between two looks that no signal asked for
 ROSTER_SECONDS = 60.0
 GATHER_SECONDS = 0.02  # outcomes that are told together
 PING_SECONDS = 20.0
+AROUND_BYTES = 4096  # of a frame, around what it carries
+HEAD_BYTES = 2048  # of a message without its text and body: the longest names, and eight hubs that it has passed
 
 
 class HubLink:
@@ -48,16 +51,20 @@ class HubLink:
     def __init__(self, bus: Bus, connection: Connection) -> None:
         self._bus, self._link = bus, connection
         self._slots = asyncio.Semaphore(ON_THEIR_WAY)
+        self._held: dict[int, Parcel] = {}  # by key: what was taken, and has not come to an end or gone back
         self._told: str | None = None  # the digest of the roster that was told last
         self._heard: str | None = None  # and of the one that came last
 
     async def run(self, channel: Channel) -> None:
         """Over a channel that runs, until it ends; raises ``LineLost`` (in a group)."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._tell_roster(channel))
-            tasks.create_task(self._send_mail(channel, tasks))
-            tasks.create_task(self._tell_outcomes(channel))
-            tasks.create_task(self._ping(channel))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._tell_roster(channel))
+                tasks.create_task(self._send_mail(channel, tasks))
+                tasks.create_task(self._tell_outcomes(channel))
+                tasks.create_task(self._ping(channel))
+        finally:
+            given_back(self._bus, list(self._held.values()))
 
     async def handle(self, request: Request) -> object:
         """Answer a call of the other side."""
@@ -78,47 +85,41 @@ class HubLink:
 
     async def _send_mail(self, channel: Channel, tasks: asyncio.TaskGroup) -> None:
         while True:
-            await self._slots.acquire()
+            async with self._slots:  # nothing is taken before there is room for it
+                pass
             parcels = await take(self._bus, self._link.id, BATCH, LOOK_SECONDS)
-            if parcels:
-                tasks.create_task(self._send(channel, parcels))
-            else:
-                self._slots.release()
+            self._held.update((parcel.delivery.key, parcel) for parcel in parcels)
+            for part in self._frames(parcels):
+                await self._slots.acquire()
+                tasks.create_task(self._send(channel, part))
 
-    async def _send(self, channel: Channel, parcels: list[Parcel]) -> None:
-        """Hand over a batch, in frames that fit."""
-        left = list(parcels)
+    async def _send(self, channel: Channel, part: Sequence[tuple[Parcel, Item]]) -> None:
+        """Hand over what goes in one frame. What fails goes back in its place, with all that came after."""
+        items = [item for _, item in part]
         try:
-            for part in self._frames(left):
-                batch, items = [parcel for parcel, _ in part], [item for _, item in part]
-                answer = await channel.call("hub.send", {"messages": shapes.plain(items)}, CALL_SECONDS)
-                self._settle(batch, shapes.read_stored(answer, len(batch)))
-                left = [parcel for parcel in left if parcel not in batch]
+            answer = await channel.call("hub.send", {"messages": shapes.plain(items)}, CALL_SECONDS)
+            answers = shapes.read_stored(answer, len(part))
         except (Refused, BadRequest) as error:
-            given_back(self._bus, left, used=True, delay=5.0)
-            left = []
             raise LineLost(f"the other side does not take mail: {error}") from None
         except TimeoutError:
             raise LineLost(f"no answer within {CALL_SECONDS:g} s") from None
-        finally:
-            given_back(self._bus, left)
-            self._slots.release()
+        self._settle([parcel for parcel, _ in part], answers)
+        self._slots.release()
 
-    def _frames(self, left: list[Parcel]) -> list[list[tuple[Parcel, Item]]]:
-        """What goes there, in parts that fit into a frame; what cannot go is ended, and taken out of ``left``."""
-        most = self._bus.limits.frame_bytes - 4096
+    def _frames(self, parcels: Sequence[Parcel]) -> list[list[tuple[Parcel, Item]]]:
+        """What goes there, in parts that fit into a frame; what cannot go ends here."""
+        most = self._bus.limits.frame_bytes - AROUND_BYTES
         parts: list[list[tuple[Parcel, Item]]] = [[]]
         weight = 0
-        for parcel in list(left):
+        for parcel in parcels:
             item = self._item(parcel)
-            # JSON never takes more than six bytes for one; only what is large enough is worth counting.
-            size = 1024 + 2 * parcel.delivery.size
-            if size > most and item is not None:
+            # JSON takes six bytes for one at most; only what could fill a frame so is worth counting.
+            size = HEAD_BYTES + 6 * parcel.delivery.size
+            if size > most // BATCH and item is not None:
                 size = len(write(shapes.plain([item])))
             if item is None or size > most:
-                left.remove(parcel)
-                why = Reason.RUNTIME_OFFLINE if item is None else Reason.TOO_LARGE
-                refused(self._bus, parcel, why, "")
+                del self._held[parcel.delivery.key]
+                refused(self._bus, parcel, Reason.RUNTIME_OFFLINE if item is None else Reason.TOO_LARGE, "")
                 continue
             if weight + size > most:
                 parts.append([])
@@ -151,6 +152,7 @@ class HubLink:
     def _settle(self, batch: Sequence[Parcel], answers: Sequence[Stored]) -> None:
         stored: list[Parcel] = []
         for parcel, answer in zip(batch, answers, strict=True):
+            del self._held[parcel.delivery.key]
             if answer.stored:
                 stored.append(parcel)
             elif answer.code in AGAIN:
@@ -183,20 +185,23 @@ class HubLink:
         with bus.signals.watch(ROSTERS) as watch:
             while True:
                 ticket = watch.ticket()
-                rows = shapes.plain(rows_for_hub(bus, self._link))
-                digest = hashlib.sha256(write(rows)).hexdigest()[:32]
+                rows, written = _to_fit(
+                    shapes.plain(rows_for_hub(bus, self._link)), bus.limits.frame_bytes - AROUND_BYTES
+                )
+                digest = hashlib.sha256(written).hexdigest()[:32]
                 same = digest == self._told
                 params: dict[str, object] = {"digest": digest} if same else {"digest": digest, "rows": rows}
                 answer = await _call(channel, "hub.roster", params)
                 known = isinstance(answer, dict) and answer.get("known") is True
                 self._told = digest if known else None
-                if known:
+                if known or not same:  # who does not know what was told in full does not want to
                     await bus.clock.wait(watch.changed(ticket), ROSTER_SECONDS)
 
     async def _take_roster(self, request: Request) -> object:
         digest, rows = request.params.get("digest"), request.params.get("rows")
         if rows is None:
             return {"known": isinstance(digest, str) and digest == self._heard}
+        _list(request, "rows")  # something else is no roster without rows: what is known stays
         bus = self._bus
         found = shapes.read_rows(rows, bus.neighbours.me)
         await bus.store.write(lambda tx: bus.neighbours.learn(tx, self._link, found, bus.clock.now()))
@@ -217,6 +222,19 @@ async def _call(channel: Channel, method: str, params: dict[str, object]) -> obj
         raise LineLost(f"no answer within {CALL_SECONDS:g} s") from None
     except Refused as error:
         raise LineLost(f"the other side refuses {method}: {error}") from None
+
+
+def _to_fit(rows: list[Any], most: int) -> tuple[list[Any], bytes]:
+    """A roster that fits into a frame, and as it is written: all of it; else without what agents are like; else as many
+    as there is room for."""
+    written = write(rows)
+    if len(written) > most:
+        rows = [{name: value for name, value in row.items() if name != "description"} for row in rows]
+        written = write(rows)
+    while len(written) > most:
+        rows = rows[: len(rows) * most // len(written)]
+        written = write(rows)
+    return rows, written
 
 
 def _list(request: Request, name: str) -> list[object]:

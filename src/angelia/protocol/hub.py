@@ -243,3 +243,5 @@ def _convert(given: object, kind: type[T]) -> T:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise BadRequest(f"{error}.") from None
+    except UnicodeEncodeError:
+        raise BadRequest("A word in it holds half of a surrogate pair.") from None

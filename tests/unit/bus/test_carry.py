@@ -1,0 +1,221 @@
+"""Mail that a link carries: in its order, until it is there, and what becomes of it on this side."""
+
+import asyncio
+
+import pytest
+
+from angelia.bus.carry import delivered, fail_waiting, forwarded, given_back, refused, take
+from angelia.bus.draft import Accepted
+from angelia.bus.ports import Parcel
+from angelia.model.delivery import Hand, State
+from angelia.model.envelope import Kind, Lane
+from angelia.model.failure import Reason
+from angelia.model.limits import DAY, Limits
+from tests.fakes.clock import settle
+from tests.fakes.small_hub import texts
+from tests.fakes.two_hubs import LinkedHub, Neighbourhood
+
+REMOVED = "The connection was removed."
+
+
+@pytest.fixture
+async def two() -> Neighbourhood:
+    found = await Neighbourhood.of({"lap": Limits(reader_attempts=2)}, lap="bob cat", rack="ann dev")
+    return await (await found.line("lap", "rack")).meet()
+
+
+@pytest.fixture
+def lap(two: Neighbourhood) -> LinkedHub:
+    return two["lap"]
+
+
+async def taken(lap: LinkedHub, *words: str, to: str = "ann@rack", **more: object) -> list[Parcel]:
+    """Messages that the link has in its hand."""
+    for word in words:
+        await lap.send("bob", to, word, **{"intent": "request", **more})
+    return await take(lap.bus, "rack", 100, 0)
+
+
+async def answer(two: Neighbourhood) -> tuple[Accepted, Parcel]:
+    """An answer of ann's, in the hand of the rack's link."""
+    sent = await two["lap"].send("bob", "ann@rack", intent="request")
+    await two.run()
+    reply = await two["rack"].answer("ann", sent.envelope)
+    (parcel,) = await two.link("rack", "lap").take()
+    return reply, parcel
+
+
+# -------------------------------------------------------------------------------------------------------------- taking
+
+
+async def test_it_is_taken_by_lane_and_order_over_all_mailboxes_of_the_connection(lap: LinkedHub) -> None:
+    await lap.connect("box", "b" * 32)
+    await lap.learn("box", [{"handle": "zed", "hub": "b" * 32, "name": "box", "way": ["b" * 32]}])
+    for to, word in (("ann", "1"), ("dev", "2"), ("ann", "3")):
+        await lap.send("bob", f"{to}@rack", word)
+    await lap.send("human", "dev@rack", "0", lane=Lane.PERSON)
+    await lap.send("bob", "zed@box", "elsewhere")
+    await lap.send("bob", "cat", "here")
+    assert texts(await take(lap.bus, "rack", 3, 0)) == ["0", "1", "2"]
+    (last,) = await take(lap.bus, "rack", 3, 0)
+    assert (last.envelope.text, last.delivery.state, last.delivery.hand) == ("3", State.LEASED, Hand.LINK)
+    assert texts(await take(lap.bus, "box", 3, 0)) == ["elsewhere"]
+
+
+async def test_who_waits_is_waked_by_the_first_and_not_by_others_mail(lap: LinkedHub) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(take(lap.bus, "rack", 10, 30))
+        await settle()
+        await lap.send("bob", "cat")
+        await settle()
+        assert not waiting.done()
+        await lap.send("bob", "ann@rack", "now")
+    assert texts(waiting.result()) == ["now"]
+
+
+async def test_who_waits_goes_home_in_time(lap: LinkedHub) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(take(lap.bus, "rack", 10, 30))
+        await lap.clock.advance(29)
+        assert not waiting.done()
+        await lap.clock.advance(2)
+    assert waiting.result() == []
+
+
+async def test_what_waits_too_long_for_the_line_expires_and_its_sender_is_told(two: Neighbourhood) -> None:
+    lap = two["lap"]
+    await lap.send("bob", "ann@rack", intent="request", ttl_seconds=60)
+    await lap.clock.advance(61)
+    assert await take(lap.bus, "rack", 10, 0) == []
+    assert [n.reason for n in await lap.notices("bob")] == ["queued_expired"]
+
+
+# ------------------------------------------------------------------------------------------------- there, or not there
+
+
+async def test_it_is_called_forwarded_and_not_delivered_once_the_other_side_has_it(lap: LinkedHub) -> None:
+    parcels = await taken(lap, "1", "2")
+    forwarded(lap.bus, parcels)
+    await lap.commit()
+    assert [(await lap.row(each)).state for each in parcels] == [State.FORWARDED, State.FORWARDED]
+    assert (await lap.row(parcels[0])).delivered_at is None
+
+
+async def test_what_is_never_heard_of_again_ends_in_its_time_and_its_sender_is_told(two: Neighbourhood) -> None:
+    lap = two["lap"]
+    forwarded(lap.bus, await taken(lap, "1", ttl_seconds=100))
+    await lap.commit()
+    await lap.pass_time(159)
+    assert await lap.notices("bob") == []
+    await lap.pass_time(2)
+    assert [n.reason for n in await lap.notices("bob")] == ["delivery_timeout"]
+
+
+async def test_a_notice_needs_no_more_than_to_be_there(two: Neighbourhood) -> None:
+    rack = two["rack"]
+    await two["lap"].send("bob", "ann@rack", intent="request", ttl_seconds=5)
+    await two.run()
+    await two.pass_time(6)
+    (notice,) = await two.link("rack", "lap").take()
+    assert notice.envelope.kind is Kind.NOTICE
+    forwarded(rack.bus, [notice])
+    await rack.commit()
+    assert (await rack.row(notice)).state is State.DELIVERED
+
+
+async def test_what_was_not_handed_over_goes_back_into_its_place(lap: LinkedHub) -> None:
+    parcels = await taken(lap, "1", "2")
+    await lap.send("bob", "ann@rack", "3")
+    given_back(lap.bus, parcels)
+    await lap.commit()
+    again = await take(lap.bus, "rack", 10, 0)
+    assert texts(again) == ["1", "2", "3"]
+    assert [(each.delivery.attempt, each.delivery.used) for each in again] == [(2, 0), (2, 0), (1, 0)]
+
+
+async def test_a_link_has_no_limit_of_attempts(lap: LinkedHub) -> None:
+    parcels = await taken(lap, "1")
+    for _ in range(20):
+        given_back(lap.bus, parcels, used=True)
+        await lap.commit()
+        parcels = await take(lap.bus, "rack", 10, 0)
+    assert parcels[0].delivery.used == 20
+
+
+async def test_one_that_cannot_go_now_waits_alone(lap: LinkedHub) -> None:
+    (first,) = await taken(lap, "1")
+    given_back(lap.bus, [first], used=True, delay=8.0)
+    await lap.commit()
+    assert texts(await taken(lap, "2")) == ["2"]
+    await lap.pass_time(7.9)
+    assert await take(lap.bus, "rack", 10, 0) == []
+    await lap.pass_time(0.2)
+    assert texts(await take(lap.bus, "rack", 10, 0)) == ["1"]
+
+
+async def test_who_waits_is_waked_when_the_delay_is_over(lap: LinkedHub) -> None:
+    (first,) = await taken(lap, "1")
+    given_back(lap.bus, [first], used=True, delay=8.0)
+    await lap.commit()
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(take(lap.bus, "rack", 10, 30))
+        await settle()
+        await lap.pass_time(9)
+    assert texts(waiting.result()) == ["1"]
+
+
+async def test_a_refusal_ends_it_and_its_sender_is_told_in_the_other_sides_words(lap: LinkedHub) -> None:
+    first, second = await taken(lap, "1", "2")
+    refused(lap.bus, first, Reason.TOO_LARGE, "The other side says: too much.")
+    refused(lap.bus, second, Reason.LOOP, "")
+    await lap.commit()
+    told = [(n.reason, (n.text or "").endswith("too much.")) for n in await lap.notices("bob")]
+    assert told == [("too_large", True), ("loop", False)]
+    assert [(await lap.row(each)).state for each in (first, second)] == [State.FAILED, State.FAILED]
+
+
+async def test_a_refused_answer_is_a_dead_letter_and_nothing_else(two: Neighbourhood) -> None:
+    reply, parcel = await answer(two)
+    refused(two["rack"].bus, parcel, Reason.AGENT_BLOCKED, "no")
+    await two["rack"].commit()
+    row = await two["rack"].row(reply)
+    assert (row.state, row.reason) == (State.DEAD, Reason.AGENT_BLOCKED)
+    assert await two["rack"].notices("ann") == []
+
+
+async def test_an_answer_may_be_called_delivered_at_once(two: Neighbourhood) -> None:
+    reply, parcel = await answer(two)
+    delivered(two["rack"].bus, [parcel])
+    await two["rack"].commit()
+    assert await two["rack"].state(reply) is State.DELIVERED
+
+
+async def test_what_has_ended_meanwhile_stays_as_it_is(lap: LinkedHub) -> None:
+    (parcel,) = await taken(lap, "1")
+    refused(lap.bus, parcel, Reason.LOOP, "")
+    for late in (forwarded, given_back, delivered):
+        late(lap.bus, [parcel])
+    refused(lap.bus, parcel, Reason.TOO_LARGE, "again")
+    await lap.commit()
+    row = await lap.row(parcel)
+    assert (row.state, row.reason) == (State.FAILED, Reason.LOOP)
+    assert len(await lap.notices("bob")) == 1
+
+
+async def test_nothing_in_the_hand_is_nothing_to_do(lap: LinkedHub) -> None:
+    for each in (forwarded, given_back, delivered):
+        each(lap.bus, [])
+    given_back(lap.bus, [], delay=1.0)
+    await lap.commit()
+
+
+async def test_what_waited_for_a_connection_that_is_no_more_ends_and_its_senders_are_told(lap: LinkedHub) -> None:
+    sent = [await lap.send("bob", "ann@rack", str(number), intent="request", ttl_seconds=DAY) for number in range(150)]
+    quiet = await lap.send("cat", "dev@rack", intent="inform")
+    kept = await lap.send("bob", "cat")
+    await fail_waiting(lap.bus, "rack", REMOVED)
+    told = await lap.notices("bob")
+    assert len(told) == len(sent)
+    assert {(n.reason, (n.text or "").endswith(REMOVED)) for n in told} == {("runtime_offline", True)}
+    assert [await lap.state(each) for each in (sent[0], quiet, kept)] == [State.FAILED, State.FAILED, State.QUEUED]
+    assert await take(lap.bus, "rack", 10, 0) == []
