@@ -47,8 +47,10 @@ class _Written:
 WRITTEN = _Written()
 
 
-async def ask(bus: Bus, draft: Draft, wait_seconds: float) -> Answer:
+async def ask(bus: Bus, draft: Draft, wait_seconds: float, *, blocks: bool = True) -> Answer:
     """Ask, and wait up to ``wait_seconds``. Call ``finished`` once the answer was written, or could not be.
+
+    ``blocks``: the asker does nothing else meanwhile; not so where somebody else waits on its behalf.
 
     Raises ``AskCycle``, and what ``publish`` raises.
     """
@@ -60,17 +62,17 @@ async def ask(bus: Bus, draft: Draft, wait_seconds: float) -> Answer:
     recipients = resolve(bus, draft)
     asker = draft.sender.lower()
     targets = tuple(address.mailbox for address in recipients)
-    circle = bus.asks.would_close_circle(asker, targets)
+    circle = bus.asks.would_close_circle(asker, targets) if blocks else None
     if circle is not None:
         raise AskCycle(f"{' waits for '.join(circle)}. Nothing was stored; answer what you were asked first.")
     draft.id = draft.id or bus.ids.message_id()
-    waiter = _join(bus, draft.id, asker, targets)
+    waiter = _join(bus, draft.id, asker, targets, blocks)
     ends = bus.clock.monotonic() + wait_seconds
     try:
         accepted = await bus.store.write(lambda tx: accept(bus, tx, draft, recipients), weight=weight(draft))
         if accepted.envelope.id != waiter.message_id:  # a repeat by its key: the answer comes under the first id
             _leave(bus, waiter)
-            waiter = _join(bus, accepted.envelope.id, asker, targets)
+            waiter = _join(bus, accepted.envelope.id, asker, targets, blocks)
         answer = await _outcome(bus, waiter, accepted.envelope, ends)
     except BaseException:
         _leave(bus, waiter)
@@ -83,10 +85,10 @@ async def ask(bus: Bus, draft: Draft, wait_seconds: float) -> Answer:
     return answer
 
 
-def _join(bus: Bus, message_id: str, asker: str, targets: tuple[str, ...]) -> Waiter:
+def _join(bus: Bus, message_id: str, asker: str, targets: tuple[str, ...], blocks: bool) -> Waiter:
     waiter = bus.asks.find(message_id, asker)
     if waiter is None:
-        waiter = Waiter(message_id, asker, targets)
+        waiter = Waiter(message_id, asker, targets, blocks=blocks)
         bus.asks.add(waiter)
     waiter.users += 1
     bus.runs.signals.wake(PLACES)

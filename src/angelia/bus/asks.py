@@ -13,13 +13,25 @@ from angelia.model.delivery import Hand
 class Waiter:
     """One blocking question. ``answer`` is the leased reply or notice; ``taken`` is set inside the unit that leases it,
     ``open`` and ``taken`` are read there. ``users`` counts the calls that wait on it now; until ``keep_until``
-    (monotonic seconds) one may still come. ``written``: some call has brought the answer to its caller."""
+    (monotonic seconds) one may still come. ``written``: some call has brought the answer to its caller. ``blocks``: its
+    asker does nothing else meanwhile."""
 
     hand = Hand.ASK
-    __slots__ = ("answer", "asker", "keep_until", "message_id", "open", "taken", "targets", "users", "written")
+    __slots__ = (
+        "answer",
+        "asker",
+        "blocks",
+        "keep_until",
+        "message_id",
+        "open",
+        "taken",
+        "targets",
+        "users",
+        "written",
+    )
 
-    def __init__(self, message_id: str, asker: str, targets: tuple[str, ...]) -> None:
-        self.message_id, self.asker, self.targets = message_id, asker, targets
+    def __init__(self, message_id: str, asker: str, targets: tuple[str, ...], *, blocks: bool = True) -> None:
+        self.message_id, self.asker, self.targets, self.blocks = message_id, asker, targets, blocks
         self.answer: Parcel | None = None
         self.open = True
         self.taken = False
@@ -80,7 +92,7 @@ class Asks:
         if asker == PERSON or not targets:
             return None
         stuck: dict[str, str] = {asker: asker}  # name → whom it waits for on the way back to the asker
-        waiters = [w for w in self._open.values() if w.users and not w.taken and w.asker != PERSON]
+        waiters = [w for w in self._open.values() if w.users and not w.taken and w.blocks and w.asker != PERSON]
         grown = True
         while grown:
             grown = False

@@ -143,7 +143,8 @@ async def deliver(bus: Bus, mail: Incoming) -> Fate:
             if now >= ends:
                 return Fate(await _given_up(bus, mail, draft, seconds), Reason.DELIVERY_TIMEOUT)
             left = min(ends, patience if patience is not None else ends) - now
-            answer = await ask(bus, draft, min(left, bus.limits.wait_seconds))
+            # Whom a relay speaks for does not wait itself, so no circle of asks closes over it.
+            answer = await ask(bus, draft, min(left, bus.limits.wait_seconds), blocks=mail.verified)
             if not answer.pending:
                 return _fate(answer)
             bus.check_running()

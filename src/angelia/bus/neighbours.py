@@ -89,13 +89,20 @@ class Neighbours:
         return next((each for each in self.connections.values() if each.hub == hub), None)
 
     def put(self, tx: Tx, connection: Connection, now: int) -> None:
-        """Make or replace a connection."""
+        """Make or replace a connection. Where it leads to another hub than before, whom that one told of is
+        forgotten."""
+        old = self.connections.get(connection.id)
+        same = old is None or old.hub in (None, connection.hub)
         tx.put_note(_CONNECTION + connection.id, _encode(connection), now)
-        tx.then(lambda: self._put(connection))
+        if not same:
+            tx.put_note(_ROSTER + connection.id, None, now)
 
-    def _put(self, connection: Connection) -> None:
-        self.connections = {**self.connections, connection.id: connection}
-        self.changes += 1
+        def made() -> None:
+            self.connections = {**self.connections, connection.id: connection}
+            self._rosters = {key: rows for key, rows in self._rosters.items() if same or key != connection.id}
+            self.changes += 1
+
+        tx.then(made)
 
     def remove(self, tx: Tx, connection: Connection, now: int) -> None:
         """Forget a connection, and whom it led to."""
@@ -173,6 +180,10 @@ class Neighbours:
         self._set_names(names)
         tx.put_note(_NAMES, _encode(tuple(names.values())), now)
         tx.otherwise(lambda: self._set_names(old))
+        tx.then(self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
 
     def _set_names(self, names: dict[str, Behind]) -> None:
         self._behind = names

@@ -9,7 +9,7 @@ What must stay true:
 - ``_pushed`` is replaced and never changed in place, so that units on the store's thread may read it, too.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from angelia.bus.neighbours import Known, Neighbours
@@ -17,9 +17,9 @@ from angelia.bus.ports import Store, Tx
 from angelia.model.address import LOCAL, Address
 from angelia.model.errors import BadRequest, RateLimited
 from angelia.model.limits import Limits
-from angelia.protocol.bot_relay import profile_of
+from angelia.protocol.bot_relay import ROSTER_FRESH_SECONDS, profile_of
 from angelia.protocol.bot_relay_rows import Row, is_name, normalise
-from angelia.protocol.bot_relay_targets import Ambiguous, forms, online, resolve
+from angelia.protocol.bot_relay_targets import Ambiguous, forms, resolve
 from angelia.protocol.foreign_json import Malformed, read, write
 
 ANONYMOUS = "desktop"  # the scope of whoever does not say which desktop it is, and so its name
@@ -50,9 +50,12 @@ class Push:
         """The same where it would be another pusher's, too."""
         return f"{self.name}-{row.connection_id}"[:_NAME_LETTERS]
 
-    def is_online(self, row: Row, now: int) -> bool | None:
-        """Whether an agent is there; None where nobody knows."""
-        return online(row.connection_id, row.profile, self.rows, (now - self.at) / 1000)
+    def presence(self, now: int) -> Callable[[Row], bool | None]:
+        """What says of an agent whether it is there (None: nobody knows), for as many as one asks of."""
+        if not self.rows or now - self.at > ROSTER_FRESH_SECONDS * 1000:
+            return lambda row: None
+        there = {row[:2]: row.online for row in self.rows}
+        return lambda row: there.get(row[:2], False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class Remotes:
     def __init__(self) -> None:
         self.neighbours = Neighbours()
         self._pushed: dict[str, Push] = {}
+        self._everyone: tuple[tuple[int, int], list[Remote]] = ((-1, 0), [])
 
     async def open(self, store: Store) -> None:
         """Read in what was pushed before the start."""
@@ -97,9 +101,9 @@ class Remotes:
         old = self._pushed.get(name.lower())
         if old is None and len(self.living(now, limits)) >= limits.rosters:
             raise RateLimited(f"{limits.rosters} desktops push rosters already.", limit=limits.rosters)
-        kept = {row[:2] for row in roster.rows}
+        kept = {row[:3] for row in roster.rows}  # with its handle: mail may wait for the one that it had
         before = (*old.rows, *old.former) if old is not None and self._is_kept(old, now, limits) else ()
-        former = {row[:2]: row for row in reversed(before) if row[:2] not in kept}
+        former = {row[:3]: row for row in reversed(before) if row[:3] not in kept}
         push = Push(name, roster.rows, tuple(former.values())[-_FORMER:], now)
         tx.put_note(_NOTE + push.scope, _written(push), now)
         for gone in self._pushed.values():
@@ -141,9 +145,14 @@ class Remotes:
         return key is not None and (key in self._pushed or key == ANONYMOUS)
 
     def everyone(self, now: int, limits: Limits) -> list[Remote]:
-        """All that can be written to."""
-        linked = [_linked(known) for known in self.neighbours.everyone()]
-        return [*self._shown(self.living(now, limits), now, former=False), *linked]
+        """All that can be written to. Put together once for all that ask within a second, until something changes."""
+        mark = (self.neighbours.changes, now // 1000)
+        seen, found = self._everyone
+        if seen != mark:
+            linked = [_linked(known) for known in self.neighbours.everyone()]
+            found = [*self._shown(self.living(now, limits), now, former=False), *linked]
+            self._everyone = mark, found
+        return found
 
     def rows(self, now: int, limits: Limits) -> tuple[Row, ...]:
         """The same as rows, under the names that their connections have here."""
@@ -183,11 +192,11 @@ class Remotes:
                 owners.setdefault(push.short(row).lower(), set()).add(push.scope)
         found: list[Remote] = []
         for push in living:
+            online = push.presence(now)
             for row in push.former if former else push.rows:
                 short = push.short(row)
                 alone = len(owners[short.lower()]) == 1 and not self._is_linked(short.lower(), push)
-                online = push.is_online(row, now)
-                shown = row._replace(connection_id=short if alone else push.long(row), online=online)
+                shown = row._replace(connection_id=short if alone else push.long(row), online=online(row))
                 found.append(Remote(push.scope, shown, shown._replace(connection_id=short)))
         return found
 

@@ -1,11 +1,15 @@
 """Mail from another hub: what crosses and how, what is refused, and whatever a hostile neighbour may hand over."""
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from angelia.bus.agents import remove_agent
+from angelia.bus.arrive import arrive
 from angelia.bus.ask import ask, finished
 from angelia.bus.core import close_bus
 from angelia.bus.draft import Draft
@@ -16,7 +20,10 @@ from angelia.model.envelope import Intent, Kind, Lane, Replay
 from angelia.model.errors import BadRequest, DiskFull, Stopping
 from angelia.model.failure import Reason
 from angelia.model.limits import Limits
+from angelia.protocol import hub as shapes
 from angelia.protocol.hub import Stored
+from angelia.protocol.native import message_out
+from angelia.protocol.seed_bus import show
 from tests.fakes.clock import settle
 from tests.fakes.small_hub import texts
 from tests.fakes.troubled_store import TroubledStore
@@ -240,6 +247,23 @@ async def test_an_answer_is_let_in_however_full_it_is() -> None:
     await two["rack"].answer("ann", sent.envelope, "2")  # one question brings one answer past the bounds
     await two.run()
     assert texts(await two["lap"].mailbox("bob")) == ["fills it", "1"]
+
+
+async def test_an_answer_and_a_notice_that_come_again_are_there_once(two: Neighbourhood) -> None:
+    lap, rack, back = two["lap"], two["rack"], two.link("rack", "lap")
+    asked = await lap.send("bob", "ann@rack", "1", intent="request")
+    await lap.send("bob", "ann@rack", "2", intent="request", ttl_seconds=5)
+    await two.run()
+    await rack.answer("ann", asked.envelope, "yes")
+    await rack.clock.advance(6)
+    await rack.pass_time(0)
+    back.lose = True
+    assert await back.carry() == 2
+    assert await back.carry() == 2
+    await two.run()
+    assert sorted(await lap.told("bob"))[1:] == [("ann@rack", "yes")]
+    assert [n.reason for n in await lap.notices("bob")] == ["queued_expired"]
+    assert texts(await rack.mailbox("bob@lap")) == ["yes"]  # until bob has read it
 
 
 async def test_an_answer_that_comes_after_time_had_ended_it_is_delivered_as_late(two: Neighbourhood) -> None:
@@ -476,6 +500,66 @@ async def test_each_is_judged_alone_and_what_is_good_keeps_its_order(two: Neighb
     answers = await two["rack"].arrive("lap", *bad, *good)
     assert [answer.stored for answer in answers] == [False] * len(bad) + [True] * len(good)
     assert texts(await two["rack"].mailbox("ann")) == [str(number) for number in range(len(good))]
+
+
+LETTERS = st.text(st.characters(exclude_categories=()), max_size=8)
+IDS = st.sampled_from([OTHER_ID, ELSEWHERE, "1" * 32, "x", ""])
+HURT = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": IDS,
+        "thread": IDS,
+        "chain": IDS,
+        "in_reply_to": IDS,
+        "about": IDS,
+        "kind": st.sampled_from(["message", "reply", "notice"]),
+        "intent": st.sampled_from(["request", "inform", "ack"]),
+        "text": LETTERS,
+        "body": st.one_of(
+            LETTERS, st.sampled_from(['{"text":"x"}', '{"said":"x"}', '{"_meta":1}', "{}", "[1]", '"\n"', " {}"])
+        ),
+        "flat": st.booleans(),
+        "depth": st.integers(-1, 2**64),
+        "created_at": st.integers(-1, 2**64),
+        "expires_in": st.integers(-1, 2**64),
+        "lane": st.sampled_from(["person", "normal"]),
+        "verified": st.booleans(),
+        "reason": LETTERS,
+        "called": st.sampled_from(["lap", "rack", "attic", "local", "x" * 64, ""]),
+        "handle": st.sampled_from(["bob", "ann", "human", "angelia", "interop", "local", "*", "a@b"]),
+    },
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(HURT, min_size=1, max_size=4))
+def test_whatever_is_taken_can_be_shown_and_says_who_it_is_from(hurts: list[dict[str, Any]]) -> None:
+    """And a good one beside it is taken in any case: nothing that a neighbour says breaks a unit, or a mailbox."""
+
+    async def follow() -> None:
+        two = await (await (await Neighbourhood.of(lap="bob", rack="ann")).line("lap", "rack")).meet()
+        rack, item = two["rack"], await on_the_wire(two)
+        bad = []
+        for hurt in hurts:
+            handle = hurt.pop("handle", "bob")
+            sign = str(hurt.get("text", "")) + str(hurt.get("body", ""))
+            there = {**item, **hurt, "from": {"handle": handle, "hub": two["lap"].me}}
+            bad.append(there if any("\ud800" <= letter <= "\udfff" for letter in sign) else forge(there))
+        found = shapes.plain(
+            await arrive(rack.bus, rack.bus.neighbours.require("lap"), [*bad, forge(item, id="9" * 32)])
+        )
+        assert found[-1] == {"stored": True}
+        for parcel in await rack.mailbox("ann", *State):
+            assert parcel.envelope.sender.endswith("@lap")
+            assert (
+                msgspec.json.decode(msgspec.json.encode(message_out(parcel.envelope)))["from"] == parcel.envelope.sender
+            )
+            shown = show(parcel.envelope, parcel.delivery)
+            assert b"\n" not in shown
+            assert shown.count(b'"_meta":') == 1 or '"_meta"' in (parcel.envelope.text or "")
+            assert msgspec.json.decode(shown)["_meta"]["from"] == parcel.envelope.sender
+
+    asyncio.run(follow())
 
 
 async def test_too_many_at_once_are_refused_whole(two: Neighbourhood) -> None:

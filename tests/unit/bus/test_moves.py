@@ -6,7 +6,7 @@ import pytest
 
 from angelia.bus.ask import ask, finished
 from angelia.bus.draft import Draft
-from angelia.bus.moves import backoff, give_back, move, sweep_time
+from angelia.bus.moves import backoff, give_back, move, owed_key, sweep_time
 from angelia.bus.ports import Parcel, Tx
 from angelia.model.delivery import TABLE, Delivery, Event, Hand, State, after
 from angelia.model.envelope import Intent
@@ -249,3 +249,26 @@ async def test_moves_in_one_commit_are_told_in_their_order(hub: SmallHub) -> Non
 
     await asyncio.gather(unit("1"), unit("2"), unit("3"))
     assert seen == ["1", "2", "3"]
+
+
+# ------------------------------------------------------------------------------------- what is owed to a connection
+
+
+@pytest.mark.parametrize("event", [Event.ACK, Event.REFUSE, Event.EXHAUST, Event.REPLY, Event.RELEASE, Event.FORWARD])
+async def test_whoever_is_owed_an_outcome_hears_of_it_once_there_is_one(hub: SmallHub, event: Event) -> None:
+    """An answer goes the same way and says so itself."""
+    parcel = await in_state(hub, State.LEASED, owes="lap")
+    with hub.bus.signals.watch(owed_key("lap")) as watch:
+        ticket = watch.ticket()
+        await take(hub, parcel, event)
+        assert watch.changed(ticket).done() is (event in (Event.ACK, Event.REFUSE, Event.EXHAUST))
+    row = await hub.row(parcel)
+    assert row.owes == (None if event is Event.REPLY else "lap")
+
+
+async def test_what_is_owed_to_nobody_wakes_nobody(hub: SmallHub) -> None:
+    parcel = await in_state(hub, State.LEASED)
+    with hub.bus.signals.watch(owed_key("lap")) as watch:
+        ticket = watch.ticket()
+        await take(hub, parcel, Event.ACK)
+        assert not watch.changed(ticket).done()

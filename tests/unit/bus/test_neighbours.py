@@ -207,6 +207,17 @@ async def test_a_connection_is_kept_as_it_was_made() -> None:
     assert refused.value.extra["suggestions"] == ["rack"]
 
 
+@pytest.mark.parametrize("now", [FARTHER, None])
+async def test_where_another_hub_is_behind_a_connection_its_agents_are_others(hub: LinkedHub, now: str | None) -> None:
+    await hub.learn("rack", [row("ops", RACK, "rack"), row("zed", FAR, "attic", RACK)])
+    await hub.connect("rack", RACK, target="ws://rack")
+    assert sorted(hub.shown()) == ["ops@rack", "zed@attic"]
+    await hub.connect("rack", now)
+    for _ in range(2):
+        assert hub.shown() == {}
+        await hub.reopen()
+
+
 async def test_one_that_is_removed_takes_all_with_it_that_it_led_to(hub: LinkedHub) -> None:
     await hub.learn("rack", [row("ops", RACK, "rack"), row("zed", FAR, "attic", RACK)])
     await hub.learn("box", [row("dev", BOX, "box")])

@@ -4,10 +4,14 @@ import pytest
 
 from angelia.bus.caller import ADMIN, OPEN
 from angelia.bus.cancel import cancel, drop, requeue
+from angelia.bus.turns import begin, failed
 from angelia.model.delivery import State
-from angelia.model.envelope import Intent, Kind
+from angelia.model.envelope import Intent, Kind, Origin
+from angelia.model.failure import Reason
 from angelia.model.limits import Limits
+from tests.fakes.clock import FakeClock
 from tests.fakes.small_hub import SmallHub, texts
+from tests.fakes.two_hubs import LinkedHub
 
 FEW = Limits(reader_attempts=1, mailbox_deliveries=1)
 
@@ -135,3 +139,32 @@ async def test_a_request_that_was_requeued_can_be_told_of_again() -> None:
         await requeue(hub.bus, sent.envelope.id)
     assert len(await hub.notices()) == 2
     assert texts(await hub.take()) == ["hi"]
+
+
+async def test_one_who_asked_from_elsewhere_is_told_there_with_the_turns_own_words() -> None:
+    """The words stand alone beside the text, since the sender's own hub writes its own; the notice says the outcome, so
+    that nothing else has to."""
+    hub = await LinkedHub.start("rack", 1, FakeClock(), "ann")
+    await hub.connect("lap", "a" * 32)
+    sent = await hub.send("bob@lap", "ann", intent="request")
+    row = await hub.row(sent)
+    owing = row._replace(owes="lap")
+    await hub.bus.store.write(lambda tx: tx.move(row, owing))
+    run = await begin(hub.bus, "ann", "command")
+    assert run is not None
+    await failed(hub.bus, run, Reason.MISSING_CONFIG, "No program.")
+    (notice,) = await hub.mailbox("bob@lap")
+    assert (notice.envelope.body, notice.envelope.about) == (b'{"said":"No program."}', sent.envelope.id)
+    assert (notice.delivery.connection, notice.delivery.to) == ("lap", "bob@lap")
+    assert notice.envelope.origin == Origin(hub.me, "angelia", "bob@lap", None, "notice", None)
+    assert (await hub.row(sent)).owes is None
+
+
+async def test_one_who_asked_here_is_told_in_the_text_alone(hub: SmallHub) -> None:
+    await hub.send(intent="request")
+    run = await begin(hub.bus, "ann", "command")
+    assert run is not None
+    await failed(hub.bus, run, Reason.MISSING_CONFIG, "No program.")
+    (notice,) = await hub.notices()
+    assert (notice.body, notice.origin) == (None, None)
+    assert (notice.text or "").endswith("No program.")

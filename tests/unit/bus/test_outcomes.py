@@ -42,7 +42,7 @@ async def owes(two: Neighbourhood) -> list[tuple[str, str | None]]:
     return [(outcome.state, outcome.reason) for outcome in found]
 
 
-# ------------------------------------------------------------------------------------------------- what is owed, and how
+# ------------------------------------------------------------------------------------------ what is owed, and how
 
 
 async def test_nothing_is_owed_before_there_is_an_outcome(two: Neighbourhood) -> None:
@@ -159,7 +159,8 @@ async def test_whoever_tells_is_waked_when_there_is_something_to_tell(two: Neigh
 @pytest.mark.parametrize(
     ("state", "reason", "expected"),
     [("delivered", None, (State.DELIVERED, None)), ("answered", None, (State.DELIVERED, None)),
-     ("failed", "loop", (State.FAILED, Reason.LOOP)), ("dead", "attempts_used_up", (State.DEAD, Reason.ATTEMPTS_USED_UP)),
+     ("failed", "loop", (State.FAILED, Reason.LOOP)),
+     ("dead", "attempts_used_up", (State.DEAD, Reason.ATTEMPTS_USED_UP)),
      ("failed", None, (State.FAILED, Reason.UNKNOWN)), ("failed", "no such word", (State.FAILED, Reason.UNKNOWN)),
      ("queued", None, (State.FORWARDED, None)), ("", "loop", (State.FORWARDED, None))],
 )  # fmt: skip

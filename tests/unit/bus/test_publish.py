@@ -11,8 +11,9 @@ from angelia.bus.cancel import requeue
 from angelia.bus.core import close_bus
 from angelia.bus.draft import Accepted, Draft
 from angelia.bus.publish import UNIT_MESSAGES, publish, publish_many
+from angelia.model.connection import Away
 from angelia.model.delivery import State
-from angelia.model.envelope import Intent, Kind, Lane
+from angelia.model.envelope import Intent, Kind, Lane, Origin
 from angelia.model.errors import (
     BadName,
     BadRequest,
@@ -21,14 +22,17 @@ from angelia.model.errors import (
     IdReused,
     MailboxFull,
     RateLimited,
+    RuntimeOffline,
     Stopping,
     TooLarge,
     UnknownAgent,
     UnknownMessage,
 )
 from angelia.model.limits import DAY, Limits
+from tests.fakes.clock import FakeClock
 from tests.fakes.small_hub import SmallHub, texts
 from tests.fakes.troubled_store import TroubledStore
+from tests.fakes.two_hubs import LinkedHub
 
 ID = "0" * 31 + "a"
 OTHER_ID = "0" * 31 + "b"
@@ -538,3 +542,69 @@ async def test_a_held_answer_is_not_shown_to_who_asked() -> None:
         await hub.send("ann", None, "!", kind=Kind.REPLY, in_reply_to=question.envelope.id)
         await hub.clock.advance(11)
     assert asking.result().pending
+
+
+# -------------------------------------------------------------------------------------------- to and from elsewhere
+
+
+@pytest.fixture
+async def linked() -> LinkedHub:
+    """A hub with a link to a rack, where ops is."""
+    hub = await LinkedHub.start("lap", 1, FakeClock(), "ann", "bob")
+    await hub.connect("rack", "a" * 32)
+    await hub.learn("rack", [{"handle": "ops", "hub": "a" * 32, "name": "rack", "way": ["a" * 32]}])
+    return hub
+
+
+async def test_what_leaves_this_hub_keeps_what_its_sender_said(linked: LinkedHub) -> None:
+    """All that its fingerprint is made over, so that it holds wherever it goes."""
+    sent = await linked.send("bob", "OPS@Rack", "hi", intent="request", thread=ID)
+    assert sent.envelope.to == "ops@rack"
+    assert sent.envelope.origin == Origin(linked.me, "bob", "OPS@Rack", "request", "message", ID)
+    plain = await linked.send("bob", "ops", "hi")
+    assert plain.envelope.origin == Origin(linked.me, "bob", "ops", None, "message", None)
+    assert plain.envelope.via == ()
+
+
+async def test_what_stays_here_needs_none(linked: LinkedHub) -> None:
+    assert (await linked.send("bob", "ann")).envelope.origin is None
+
+
+async def test_an_answer_to_one_elsewhere_goes_by_the_link_that_asked_and_needs_no_roster(linked: LinkedHub) -> None:
+    asked = await linked.send("ops@rack", "ann", "well?", intent="request")
+    await linked.learn("rack", [])
+    answer = await linked.send("ann", None, "well", kind=Kind.REPLY, in_reply_to=asked.envelope.id)
+    (row,) = answer.deliveries
+    assert (row.to, row.mailbox, row.connection) == ("ops@rack", "ops@rack", "rack")
+    assert answer.envelope.origin == Origin(linked.me, "ann", "", None, "reply", None)
+
+
+async def test_what_goes_to_another_hub_has_a_hubs_bounds_and_not_those_of_hermes(linked: LinkedHub) -> None:
+    sent = await linked.send("bob", "ops", "x" * 100_000)
+    assert sent.deliveries[0].expires_at - sent.deliveries[0].accepted_at == 7 * DAY * 1000
+
+
+@pytest.mark.parametrize("to", ["ops@rack", "ops"])
+async def test_a_connection_that_refuses_while_it_is_down_refuses_at_the_send(linked: LinkedHub, to: str) -> None:
+    await linked.connect("rack", "a" * 32, away=Away.REFUSE)
+    await linked.send("bob", to)
+    linked.bus.neighbours.set_up("rack", up=False)
+    with pytest.raises(RuntimeOffline):
+        await linked.send("bob", to)
+    assert len(await linked.mailbox("ops@rack")) == 1
+    await linked.connect("rack", "a" * 32, away=Away.WAIT)
+    linked.bus.neighbours.set_up("rack", up=False)
+    await linked.send("bob", to)
+
+
+async def test_a_mailbox_elsewhere_has_bounds_too() -> None:
+    hub = await LinkedHub.start("lap", 1, FakeClock(), "bob", limits=Limits(mailbox_deliveries=1))
+    await hub.connect("rack", "a" * 32)
+    await hub.learn("rack", [{"handle": "ops", "hub": "a" * 32, "name": "rack", "way": ["a" * 32]}])
+    await hub.send("bob", "ops")
+    with pytest.raises(MailboxFull):
+        await hub.send("bob", "ops")
+
+
+async def test_everybody_is_everybody_here(linked: LinkedHub) -> None:
+    assert all(row.connection is None for row in (await linked.send("bob", "*")).deliveries)

@@ -1,5 +1,7 @@
 """Rosters that relays push: whose rows they are, how long they count, and whom an address means."""
 
+import time
+
 import pytest
 
 from angelia.bus.ports import Tx
@@ -9,7 +11,9 @@ from angelia.model.delivery import State
 from angelia.model.errors import AmbiguousName, BadRequest, RateLimited, RuntimeOffline, TooLarge, UnknownAgent
 from angelia.model.limits import Limits
 from angelia.protocol.bot_relay_targets import Ambiguous
+from tests.fakes.clock import FakeClock
 from tests.fakes.small_hub import SmallHub
+from tests.fakes.two_hubs import LinkedHub
 
 OPS: dict[str, object] = {"profile": "ops", "connection_id": "vps-1", "title": "Ops Bot"}
 MAIA: dict[str, object] = {"profile": "default", "connection_id": "local", "title": "Maia"}
@@ -211,6 +215,25 @@ async def test_mail_to_a_row_that_was_dropped_still_finds_its_way(hub: SmallHub)
     assert row.profile == "ops"
 
 
+async def test_mail_to_an_agent_that_has_another_handle_by_now_still_finds_its_way(hub: SmallHub) -> None:
+    """A Desktop that shows agents under their titles gives one another handle when its title changes."""
+    await push(hub, {**MAIA, "handle": "maia"})
+    for title in ("Nova", "Ada"):
+        await push(hub, {**MAIA, "handle": title.lower(), "title": title})
+    row = hub.bus.remotes.of_mail(ANONYMOUS, "maia@desktop")
+    assert row is not None
+    assert (row.connection_id, row.profile) == ("local", "default")
+    assert find(hub, "maia@desktop") is None
+
+
+async def test_a_large_roster_is_looked_through_once_and_not_once_for_each_row(hub: SmallHub) -> None:
+    """10,000 rows held up every send for 14 s."""
+    await push(hub, *({"profile": f"p{number}", "connection_id": "vps-1"} for number in range(10_000)))
+    begun = time.monotonic()
+    assert isinstance(find(hub, "p9999@vps-1"), Remote)
+    assert time.monotonic() - begun < 1
+
+
 async def test_what_hermes_would_not_take_is_refused_at_the_send(hub: SmallHub) -> None:
     """16200 cap vs prefix: a body of 16,000 characters goes through, one more does not."""
     await push(hub, OPS)
@@ -224,3 +247,88 @@ async def test_what_hermes_would_not_take_is_refused_at_the_send(hub: SmallHub) 
 def test_the_carrier_is_no_part_of_a_name() -> None:
     assert str(Address("ops", "vps-1", carrier="desktop")) == "ops@vps-1"
     assert Address("ops", "VPS-1", carrier="desktop").mailbox == "ops@vps-1"
+
+
+# ------------------------------------------------------------------------------------------------------ beside links
+
+RACK = "a" * 32
+
+
+def told(handle: str, **more: str) -> dict[str, object]:
+    """A row as the rack tells of its own."""
+    return {"handle": handle, "hub": RACK, "name": "rack", "way": [RACK], **more}
+
+
+@pytest.fixture
+async def linked() -> LinkedHub:
+    """A hub with a link to a rack, where ops and dev are."""
+    hub = await LinkedHub.start("lap", 1, FakeClock(), "ann", "bob")
+    await hub.connect("rack", RACK)
+    rows = [
+        {"handle": name, "hub": RACK, "name": "rack", "way": [RACK], "title": f"{name} bot"} for name in ("ops", "dev")
+    ]
+    await hub.learn("rack", rows)
+    return hub
+
+
+@pytest.mark.parametrize("to", ["ops", "OPS", "ops@rack", "Ops@RACK", "ops-bot", "opsbot@rack"])
+async def test_every_form_of_one_behind_a_link_leads_to_one_mailbox(linked: LinkedHub, to: str) -> None:
+    (row,) = (await linked.send("bob", to)).deliveries
+    assert (row.to, row.mailbox, row.connection) == ("ops@rack", "ops@rack", "rack")
+
+
+async def test_one_name_behind_a_link_and_at_a_desktop_is_refused_with_both_forms(linked: LinkedHub) -> None:
+    await push(linked, OPS, name="mac")
+    with pytest.raises(AmbiguousName) as refused:
+        await linked.send("bob", "ops")
+    assert refused.value.extra["suggestions"] == ["ops@rack", "ops@vps-1"]
+    carriers = {form: (await linked.send("bob", form)).deliveries[0].connection for form in ("ops@rack", "ops@vps-1")}
+    assert carriers == {"ops@rack": "rack", "ops@vps-1": "mac"}
+
+
+async def test_a_desktop_never_takes_the_name_of_a_link(linked: LinkedHub) -> None:
+    """Not for its connections, nor for one behind a link."""
+    await linked.learn("rack", [{"handle": "zed", "hub": "c" * 32, "name": "attic", "way": ["c" * 32, RACK]}])
+    await push(linked, {**OPS, "connection_id": "RACK"}, {**OPS, "connection_id": "attic"}, name="mac")
+    assert {f"ops@{name}" for name in ("mac-RACK", "mac-attic")} < set(linked.shown())
+    assert linked.bus.remotes.shown("mac", "rack", linked.clock.now(), linked.bus.limits) == "mac-rack"
+    (row,) = (await linked.send("bob", "zed@attic")).deliveries
+    assert row.connection == "rack"
+
+
+async def test_somebody_here_goes_before_somebody_behind_a_link(linked: LinkedHub) -> None:
+    await linked.know("ops")
+    await linked.learn(
+        "rack", [{"handle": name, "hub": RACK, "name": "rack", "way": [RACK]} for name in ("ops", "hermes")]
+    )
+    for to in ("ops", "hermes", "ops@local"):
+        assert (await linked.send("bob", to)).deliveries[0].connection is None
+    for to in ("ops@rack", "hermes@rack"):
+        assert (await linked.send("bob", to)).deliveries[0].connection == "rack"
+
+
+async def test_the_name_of_this_hub_itself_is_no_connection(linked: LinkedHub) -> None:
+    with pytest.raises(UnknownAgent):
+        await linked.send("bob", "ann@lap")
+
+
+async def test_a_gateway_that_is_linked_is_known_for_as_long_as_its_connection(linked: LinkedHub) -> None:
+    """A desktop's rows end after a day; those of a connection of ours when that is removed."""
+    gateway = await linked.connect("Vps", None)
+    await push(linked, MAIA, name="Vps")
+    await push(linked, OPS, name="mac")
+    await linked.clock.advance(3 * DAY)
+    assert "hermes@Vps" in linked.shown()
+    assert "ops@vps-1" not in linked.shown()
+    assert linked.bus.remotes.count("vps") == 1
+    assert (await linked.send("bob", "hermes@vps")).deliveries[0].connection == "vps"
+    bus = linked.bus
+
+    def unit(tx: Tx) -> None:
+        bus.neighbours.remove(tx, gateway, linked.clock.now())
+        bus.remotes.forget(tx, gateway.name, linked.clock.now())
+
+    await bus.store.write(unit)
+    for _ in range(2):
+        assert "hermes@Vps" not in linked.shown()
+        await linked.reopen()

@@ -14,6 +14,7 @@ from angelia.model.errors import AngeliaError, BadName, BadRequest, CallerError,
 from angelia.model.failure import Reason
 from angelia.protocol import hub as shapes
 from angelia.protocol.hub import HubRow, Item, Outcome, Spot, Stored
+from angelia.protocol.times import rfc3339
 
 ME, A, B, C = "0" * 31 + "1", "a" * 32, "b" * 32, "c" * 32
 NOW = 1_800_000_000_000
@@ -94,7 +95,8 @@ def test_a_bit_that_flipped_is_seen(flipped: dict[str, Any]) -> None:
      {"origin": []}, {"origin": ["x", "bob", "ann", None, "message", None]},
      {"origin": [A, "bob", "ann", None, "message", "x"]},
      # What a store cannot hold, nor a float: one such must not cost the others of its batch.
-     {"depth": 2**63}, {"created_at": 2**63}, {"created_at": -1}, {"expires_in": 10**400},
+     {"depth": 2**63}, {"created_at": 2**63}, {"created_at": -1},
+     {"created_at": 253_402_300_800_000}, {"expires_in": 10**400},
      {"origin": [A, "b" * 600, "ann", None, "message", None]}, {"origin": [A, "bob", "a" * 600, None, "message", None]},
      {"text": "half \ud83e"}, {"body": '"\udd16"'}, {"fingerprint": "\ud83e"}, {"reason": "x" * 600}],
     ids=lambda wrong: str(wrong)[:60].encode("ascii", "backslashreplace").decode(),
@@ -141,7 +143,8 @@ def test_whatever_comes_is_a_message_with_good_names_or_the_callers_fault(conten
         assert optional is None or check_id(optional)
     for name in (item.sender.handle, item.recipient.handle, item.called):
         check_handle(name)
-    assert max(item.depth, item.expires_in, item.created_at) < 2**63
+    assert max(item.depth, item.expires_in) < 2**63
+    assert rfc3339(item.created_at)
     assert shapes.is_whole(item) in (True, False)
     msgspec.json.encode(item)
 
