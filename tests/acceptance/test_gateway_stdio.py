@@ -3,11 +3,16 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from websockets.sync.server import ServerConnection, serve
 
-from tests.acceptance.hub import Hub, hub
+from tests.acceptance.hub import Hub, environment, hub
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +83,96 @@ def test_a_hub_that_goes_ends_the_bridge_with_its_own_code() -> None:
         assert bridge.wait(30) == 4  # with stdin open
         _, said = bridge.communicate()
         assert said.startswith("angelia: ")
+
+
+@contextmanager
+def bridge_to(meet: Callable[[ServerConnection], None]) -> Iterator["subprocess.Popen[bytes]"]:
+    """A bridge to a stand-in for the hub, which says ``gateway.ready`` and then does ``meet``."""
+
+    def at_work(line: ServerConnection) -> None:
+        payload = {"product": "angelia", "frame_bytes": 8_000_000}
+        line.send(json.dumps({"method": "event", "params": {"type": "gateway.ready", "payload": payload}}))
+        meet(line)
+
+    with (
+        tempfile.TemporaryDirectory(prefix="ang-", dir="/tmp") as home,
+        serve(at_work, "127.0.0.1", 0, max_size=None) as server,
+    ):
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        env = environment(Path(home), ANGELIA_URL=f"http://127.0.0.1:{server.socket.getsockname()[1]}")
+        command, pipe = [sys.executable, "-m", "angelia", "gateway", "--stdio"], subprocess.PIPE
+        try:
+            with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as bridge:
+                try:
+                    assert bridge.stdout is not None
+                    assert b"gateway.ready" in bridge.stdout.readline()
+                    yield bridge
+                finally:
+                    bridge.kill()
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def test_answers_and_events_on_stdin_wait_for_no_answer() -> None:
+    """A hub at the other end calls, too, and is answered; stdin's end waits for its own calls alone."""
+    met: list[object] = []
+
+    def meet(line: ServerConnection) -> None:
+        line.send(json.dumps({"id": 1, "method": "hub.ping", "params": {"result": 1}}))
+        met.extend(json.loads(line.recv()) for _ in range(4))  # as many as the test writes
+        line.send(json.dumps({"id": "ours", "result": {"method": "x"}}))
+        met.extend(line)
+
+    said: list[object] = [
+        {"id": 1, "result": {"method": "ping"}}, {"id": 2, "error": {"code": 1, "message": ""}},
+        {"method": "event", "params": {"type": "x", "payload": {}}}, {"id": "ours", "method": "hub.hello"},
+    ]  # fmt: skip
+    with bridge_to(meet) as bridge:
+        assert bridge.stdin is not None
+        assert bridge.stdout is not None
+        assert json.loads(bridge.stdout.readline())["method"] == "hub.ping"
+        bridge.stdin.write("".join(json.dumps(frame) + "\n" for frame in said).encode())
+        bridge.stdin.close()
+        assert json.loads(bridge.stdout.readline())["id"] == "ours"
+        assert bridge.wait(10) == 0
+    assert met == said
+
+
+def test_stdin_that_ends_while_the_hub_waits_for_an_answer_ends_the_bridge() -> None:
+    def meet(line: ServerConnection) -> None:
+        line.send(json.dumps({"id": 1, "method": "hub.ping"}))
+        list(line)
+
+    with bridge_to(meet) as bridge:
+        assert bridge.stdin is not None
+        assert bridge.stdout is not None
+        bridge.stdout.readline()
+        bridge.stdin.close()
+        assert bridge.wait(10) == 0
+
+
+def test_frames_of_any_size_cross_whole_both_ways() -> None:
+    """Half of a letter that is cut by a read, and bytes that are no text, included."""
+
+    def meet(line: ServerConnection) -> None:
+        for frame in line:
+            line.send(frame)
+
+    with bridge_to(meet) as bridge:
+        assert bridge.stdin is not None
+        assert bridge.stdout is not None
+        for size in (1, 65_535, 65_536, 1_000_003):
+            frame = json.dumps({"id": 1, "method": "m", "params": {"x": "ä" * size}}, ensure_ascii=False).encode()
+            bridge.stdin.write(frame + b"\n")
+            bridge.stdin.flush()
+            assert bridge.stdout.readline() == frame + b"\n"
+        bridge.stdin.write(b'{"id": 1, "method": "\xff"}\n')
+        bridge.stdin.flush()
+        assert bridge.stdout.readline() == '{"id": 1, "method": "\ufffd"}\n'.encode()
+
+
+def test_a_hub_that_goes_in_mid_call_ends_the_bridge_with_its_own_code() -> None:
+    with bridge_to(lambda line: line.socket.close()) as bridge:
+        assert bridge.wait(10) == 4

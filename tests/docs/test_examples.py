@@ -19,12 +19,7 @@ SHOWS = {
     "conversation.sh": ("keeper keeps 73: it took me 6 questions", "# You are @guesser", "guesser is gone"),
     "ask.sh": ("adder says 42", "ended with 5", "I, but late"),
     "listen_exec.sh": ("attempt 1 fails", "attempt 2 does the work of boss", "worker: delivered"),
-    "relay_two_hubs.sh": (
-        "oracle says 8443",
-        "scout says blue",
-        "server  down",
-        "oracle says nothing more to wait for",
-    ),
+    "relay_two_hubs.sh": ("oracle says 8443", "scout says blue", "server  down", "oracle@server: answered"),
     "seed_curl.sh": ('"delivered":true', "data: ", '"text":"arrivato"', '"messages":[]'),
     "two_agents.py": ("the door? Blue", "the roof? Blue", "the thanks are queued"),
 }

@@ -212,6 +212,16 @@ async def test_a_tunnel_that_is_killed_ends_the_line(machine: Machine) -> None:
                 await found.wire.receive()
 
 
+async def test_a_tunnel_that_does_not_end_by_itself_is_ended(machine: Machine, tmp_path: Path) -> None:
+    script = tmp_path / "ssh"
+    script.write_text(f'#!/bin/sh\n{machine.bin}/ssh "$@"\nexec sleep 60\n')
+    script.chmod(0o700)
+    async with served(hermes()) as server:
+        way = machine.to(query=f"?forward={server.port}")
+        async with dialled(way, DialTools({"PATH": f"{tmp_path}:{os.defpath}"}, "/nowhere", seconds=SECONDS)) as found:
+            assert found.speaks is Speaks.HERMES
+
+
 async def test_a_port_there_where_nobody_listens(machine: Machine) -> None:
     found = await trouble(machine.to(query=f"?forward={free_port()}"), machine.tools)
     assert kind_of(found) == (Kind.UNREACHABLE, False)

@@ -137,6 +137,20 @@ async def test_closing_leaves_no_process_no_zombie_and_no_descriptor(tmp_path: P
     await wire.close()  # harmless
 
 
+async def test_what_has_left_the_group_keeps_nothing_of_ours_open() -> None:
+    await (await start(ECHO)).close()
+    before = descriptors()
+    wire = await shell("setsid sleep 60 & echo $!; wait")  # it holds standard output and error
+    escaped = int(await wire.receive())
+    try:
+        await until(lambda: os.getsid(escaped) == escaped)
+        await wire.close()
+        assert runs(escaped)
+        await until(lambda: not descriptors() - before)
+    finally:
+        os.kill(escaped, signal.SIGKILL)
+
+
 async def test_what_does_not_end_when_it_is_asked_is_made_to() -> None:
     wire = await shell("trap '' TERM; echo ready; while :; do sleep 0.1; done")
     assert await wire.receive() == b"ready"

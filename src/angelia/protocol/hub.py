@@ -35,6 +35,7 @@ _REASONS = {
 }
 GARBLED = "garbled"
 _MOST = 2**53  # of any number: beyond it readers of JSON differ
+_LATEST = 253_402_300_799_999  # UTC ms, the end of the year 9999: later ones cannot be written as dates
 
 
 class Spot(msgspec.Struct, frozen=True):
@@ -152,7 +153,7 @@ def read_item(given: object) -> Item:
         check_id(spot.hub, "hub")
     for hub in item.via:
         check_id(hub, "hub")
-    if not (0 <= item.depth <= _MOST and 1 <= item.expires_in <= _MOST and 0 <= item.created_at <= _MOST):
+    if not (0 <= item.depth <= _MOST and 1 <= item.expires_in <= _MOST and 0 <= item.created_at <= _LATEST):
         raise BadRequest("depth, expires_in or created_at is out of range.")
     return item
 
