@@ -65,8 +65,11 @@ async def test_a_hub_of_this_machine_and_user_names_its_key(tmp_path: Path) -> N
     other.write_bytes(b"k" * 32)
     other.chmod(0o600)
 
-    async def named(target: str = "") -> str | None:
+    async def named(target: str = "", note: int | None = 0) -> str | None:
         async with served(hub(str(tmp_path))) as server:
+            if note is not None:
+                (tmp_path / "hub.json").write_text(json.dumps({"port": server.port + note}))
+                (tmp_path / "hub.json").chmod(0o600)
             connection = to(server, **({"target": target.format(server.port)} if target else {}))
             async with dialled(connection) as found:
                 return found.key_file
@@ -78,6 +81,9 @@ async def test_a_hub_of_this_machine_and_user_names_its_key(tmp_path: Path) -> N
         assert await named() == (str(key) if is_ours else None)
     key.chmod(0o600)
     assert await named("ws://localhost:{}") == str(key)
+    assert await named(note=1) is None  # who listens there is not the hub of that folder, whatever it says
+    (tmp_path / "hub.json").unlink()
+    assert await named(note=None) is None
     key.unlink()
     key.symlink_to(other)
     assert await named() is None

@@ -40,6 +40,7 @@ OPEN_SECONDS = 15.0  # Hermes' clients wait as long for ``gateway.ready``
 HUB_PORT, HERMES_PORT = 18900, 9119
 FRAME_BYTES = 64 * MIB  # what an outbox of Hermes' collected comes in one; what a hub sends is bounded by its channel
 _CLOSED_ON_US = (4401, 4403)  # what Hermes closes with: who are you; you may not
+_NOTE_BYTES = 65536  # of hub.json, which has some hundred
 _COMMAND = "angelia gateway --stdio"
 # No question that nobody is there to answer, no window, no forwarding; a machine that has gone is noticed.
 _SSH = (
@@ -189,18 +190,25 @@ async def _hub_at(place: Place) -> dict[str, object]:
 
 
 def _key_file(place: Place, about: Mapping[str, object]) -> str | None:
-    """The key of a hub of this machine and user: only they can read it. It is a name so far, which the other side
-    said: nothing is read here."""
+    """The key of a hub of this machine and user: only they can read it. Its folder is what the other side says; that
+    it is the hub of that folder who listens there, and nobody in between, is what the folder itself says."""
     folder = about.get("data_dir")
     if not place.is_here or not isinstance(folder, str) or not os.path.isabs(folder):
         return None
-    path = os.path.join(folder, "link.key")
+    path, note = os.path.join(folder, "link.key"), os.path.join(folder, "hub.json")
     try:
-        found = os.lstat(path)
+        if not (_is_private(path) and _is_private(note)):
+            return None
+        with open(note, "rb") as file:
+            said = foreign_json.read(file.read(_NOTE_BYTES))
     except (OSError, ValueError):
         return None
-    ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-    return path if ours else None
+    return path if isinstance(said, dict) and said.get("port") == place.port else None
+
+
+def _is_private(path: str) -> bool:
+    found = os.lstat(path)
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 async def _open(place: Place, path: str, let_in: Pass, tools: DialTools) -> tuple[Wire, dict[str, object]]:
