@@ -13,6 +13,7 @@ from websockets.asyncio.client import connect as _library_connect
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 
+from angelia.links.lively import make_lively
 from angelia.links.port import LineLost
 from angelia.links.process import Tunnel
 
@@ -81,6 +82,7 @@ async def connect(
         uri, **way, ssl=tls, max_size=max_bytes, max_queue=FRAMES, compression=None, proxy=None, open_timeout=None,
         ping_interval=PING_SECONDS, ping_timeout=PING_SECONDS, close_timeout=CLOSE_SECONDS, logger=_quiet,
     )  # fmt: skip
+    make_lively(line.transport.get_extra_info("socket"))
     return WebSocketWire(line, tunnel)
 
 
