@@ -5,7 +5,9 @@ What must stay true:
 - What is answered with *stored* is on disk here; the same message again is a repeat, and is never stored twice.
 - A sender is a claim of the link that it came by, shown under that link's names alone. Whether it is proved counts for
   the neighbour's own agents; what it says of others' is hearsay.
-- A message that has been here, or has passed too many hubs, is refused; so is one whose fingerprint does not hold.
+- A message that has been here, or has passed too many hubs, is refused; so is one that does not come from the hub at
+  the end of its way, whose fingerprint does not hold, or whose body is not JSON as it is stored here. What is refused
+  has written nothing, not even a name, and costs no other.
 - What is for an agent further on waits in a mailbox like all mail, and is handed on by the link that leads there.
 - The notice that a request failed is not stored: it ends the delivery here, and whoever asked is told from here.
 """

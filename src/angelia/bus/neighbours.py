@@ -6,7 +6,8 @@ What must stay true:
   the hub that answers, else what the neighbour calls it where that is free here, else ``NAME-NEIGHBOUR``. A name never
   comes to mean another hub, so that mail that waits and answers that are due find the way that was meant.
 - Roster rows and senders are claims of the link that they came by: they are only ever shown under names of that link,
-  and never as an agent of this hub. A row that has passed this hub is not taken from anybody.
+  and never as an agent of this hub. A row that has passed this hub is not taken from anybody, and any other only from
+  the hub at the end of its way: so nobody takes the place of a hub that has a link of its own.
 - Each side is told of everyone but those who came by it. A failed look changes nothing; what was told last is kept.
 - Everything here is replaced and never changed in place, so that units on the store's thread may read it, too.
 """

@@ -271,7 +271,10 @@ async def test_each_agent_is_there_once_by_the_shortest_way(hub: LinkedHub) -> N
     await hub.learn("box", [row("zed", FAR, "attic", FARTHER, BOX), row("ops", RACK, "rack", BOX)])
     await hub.learn("rack", [row("zed", FAR, "attic", RACK), row("ops", RACK, "rack")])
     assert sorted(hub.shown()) == ["ops@rack", "zed@attic-rack"]
-    assert [(known.link, known.name) for known in names(hub).everyone()] == [("rack", "attic-rack"), ("rack", "rack")]
+    for up in (True, False):  # a name does not come and go with a line
+        names(hub).set_up("rack", up=up)
+        found = [(known.link, known.name) for known in names(hub).everyone()]
+        assert found == [("rack", "attic-rack"), ("rack", "rack")]
 
 
 async def test_of_two_ways_alike_one_that_is_up_goes_first(hub: LinkedHub) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from angelia.bus.caller import ADMIN
-from angelia.bus.cancel import cancel
+from angelia.bus.cancel import cancel, requeue
 from angelia.bus.carry import forwarded, given_back
 from angelia.bus.draft import Accepted
 from angelia.bus.moves import owed_key
@@ -127,6 +127,17 @@ async def test_what_changed_while_it_was_told_is_not_changed_back(two: Neighbour
     assert (await rack.row(sent)).reason is Reason.DELIVERY_TIMEOUT
     await two.pass_time(61)
     assert len(await rack.notices("bob@lap")) == 1
+
+
+async def test_what_was_requeued_while_its_end_was_told_is_owed_still(two: Neighbourhood) -> None:
+    rack = two["rack"]
+    sent = await cross(two)
+    await rack.nack(await rack.take_one("ann"))
+    on_its_way = await owed(rack.bus, "lap")
+    await requeue(rack.bus, sent.envelope.id)
+    await told(rack.bus, on_its_way)
+    await rack.ack(await rack.take_one("ann"))
+    assert await owes(two) == [("delivered", None)]
 
 
 async def test_the_oldest_are_told_first_and_not_all_at_once(two: Neighbourhood) -> None:

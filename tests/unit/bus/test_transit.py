@@ -1,14 +1,18 @@
 """Mail by way of a third hub, and to agents behind gateways of Hermes' that other hubs know."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from angelia.bus.ask import ask
 from angelia.bus.draft import Draft
 from angelia.bus.forward import drain, handed_out, settle_far
+from angelia.bus.outcomes import owed
 from angelia.bus.turns import begin, failed
 from angelia.model.connection import Away
 from angelia.model.delivery import State
@@ -331,3 +335,101 @@ async def test_an_answer_that_was_made_up_on_the_way_is_nobodys(three: Neighbour
     ]
     assert {answer.code for answer in await mid.arrive("rack", *lies)} == {"bad_request", "unknown_message"}
     assert await lap.state(asked) is State.FORWARDED
+
+
+# --------------------------------------------------------------------------------------------------- whatever happens
+
+HUBS = ("lap", "mid", "rack")
+WAYS = (("lap", "mid"), ("mid", "lap"), ("mid", "rack"), ("rack", "mid"))
+STEPS = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from([("cat", "lap", "ann"), ("ann", "rack", "cat"), ("max", "mid", "ann")])),
+    st.tuples(st.sampled_from(["carry", "lose", "crash", "tell", "half"]), st.sampled_from(WAYS)),
+    st.tuples(st.sampled_from(["restart", "answer"]), st.sampled_from(HUBS)),
+)
+
+
+@settings(max_examples=12)
+@given(st.lists(STEPS, max_size=25))
+def test_nothing_is_lost_nothing_comes_twice_and_every_request_settles(steps: list[tuple[str, Any]]) -> None:
+    """Lines lose answers, hubs die between any two steps, outcomes come when they like: at the end all is as if nothing
+    had happened."""
+
+    async def follow() -> None:
+        three = await Neighbourhood.of(lap="cat", mid="max", rack="ann")
+        await three.line("lap", "mid")
+        await three.line("mid", "rack")
+        await three.meet()
+        asked: list[tuple[str, str, str, str]] = []
+        for what, which in steps:
+            await _step(three, asked, what, which)
+        for name in HUBS:
+            await _restart(three, name)
+        await three.run()
+        for name in HUBS * 2:
+            await _answer(three, name)
+            await three.run()
+        at = {"cat": "lap", "max": "mid", "ann": "rack"}
+        for name, agent in (("lap", "cat"), ("mid", "max"), ("rack", "ann")):
+            there = [p.envelope for p in await three[name].mailbox(agent, *State)]
+            assert len({envelope.id for envelope in there}) == len(there)
+            got = sorted(envelope.id for envelope in there if envelope.kind is Kind.MESSAGE)
+            assert got == sorted(id for id, _, _, to in asked if to == agent)
+            answers = sorted(envelope.in_reply_to or "" for envelope in there if envelope.kind is Kind.REPLY)
+            assert answers == sorted(id for id, sender, _, _ in asked if sender == agent)
+        for id, _, home, to in asked:
+            for name in {home, "mid", at[to]}:
+                assert {row.state for row in await three[name].rows(id)} == {State.ANSWERED}
+        await _read_all(three)
+        await three.run()
+        for name in HUBS:
+            for other in HUBS:
+                assert await owed(three[name].bus, other) == []
+
+    asyncio.run(follow())
+
+
+async def _step(three: Neighbourhood, asked: list[tuple[str, str, str, str]], what: str, which: Any) -> None:
+    if what == "send":
+        sender, home, to = which
+        sent = await three[home].send(sender, to, intent="request")
+        asked.append((sent.envelope.id, sender, home, to))
+        return
+    if what == "restart":
+        await _restart(three, which)
+        return
+    if what == "answer":
+        await _answer(three, which)
+        return
+    link = three.link(*which)
+    if what == "tell":
+        await link.tell_outcomes()
+        return
+    if what == "half":
+        await link.carry(1)
+        return
+    if what == "crash":  # the other side has it, and this hub dies before it hears so
+        items = [item for parcel in await link.take() if (item := link.near.item(parcel)) is not None]
+        await link.far.arrive(link.far_name, *map(msgspec.to_builtins, items))
+        await _restart(three, which[0])
+        return
+    link.lose = what == "lose"
+    await link.carry()
+
+
+async def _restart(three: Neighbourhood, name: str) -> None:
+    await three[name].reopen()
+    for connection in three[name].bus.neighbours.connections:
+        three[name].bus.neighbours.set_up(connection, up=True)
+
+
+async def _answer(three: Neighbourhood, name: str) -> None:
+    agent = {"lap": "cat", "mid": "max", "rack": "ann"}[name]
+    for parcel in await three[name].mailbox(agent):
+        if parcel.envelope.kind is Kind.MESSAGE:
+            await three[name].answer(agent, parcel.envelope)
+
+
+async def _read_all(three: Neighbourhood) -> None:
+    for name, agent in (("lap", "cat"), ("mid", "max"), ("rack", "ann")):
+        for parcel in await three[name].take(agent):
+            await three[name].ack(parcel)
