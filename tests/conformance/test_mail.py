@@ -602,3 +602,14 @@ async def test_what_a_sender_said_at_another_hub_is_kept_and_guarded(store: Stor
     message = envelope(1)._replace(origin=said, via=("a" * 32, "b" * 32))
     await store.write(lambda tx: tx.add(message, [delivery(message, tx.next_seq())]))
     assert await store.read(lambda view: view.message(message.id)) == message
+
+
+async def test_what_a_connection_has_to_do_with_is_what_waits_for_it_and_what_it_handed_over(store: Store) -> None:
+    waiting = await put(store, 1, "a@box", connection="box")
+    later = await put(store, 2, "a@box", connection="box", deferred=True, attempt=1)
+    there = await put(store, 3, "b@box", connection="box", state=State.FORWARDED, attempt=1)
+    await put(store, 4, "b@box", connection="box", state=State.DELIVERED, attempt=1)
+    await put(store, 5, "c@desk", connection="desk")
+    keys = [parcel.delivery.key for parcel in (waiting, later, there)]
+    assert [p.delivery.key for p in await store.read(lambda view: view.carried("box", 9))] == keys
+    assert [p.delivery.key for p in await store.read(lambda view: view.carried("box", 2))] == keys[:2]

@@ -24,7 +24,7 @@ from angelia.bus.publish import UNIT_MESSAGES, accept
 from angelia.bus.remotes import Remote, address_of
 from angelia.model.address import HUB, PERSON, PRESENCE, Address
 from angelia.model.connection import Connection
-from angelia.model.envelope import Kind
+from angelia.model.envelope import Kind, Lane
 from angelia.model.errors import (
     BadRequest,
     CallerError,
@@ -107,7 +107,7 @@ def _store(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
         in_reply_to=item.in_reply_to,
         ttl_seconds=min(item.expires_in / 1000, bus.limits.ttl_max_seconds),
         id=item.id,
-        lane=item.lane,
+        lane=item.lane if item.sender.handle == PERSON else Lane.NORMAL,  # a person's alone goes before others'
         replay=item.replay,
         kind=item.kind,
         outcome=item.kind is Kind.REPLY and tx.reply_to(item.in_reply_to or "") is None,

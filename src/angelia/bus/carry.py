@@ -10,7 +10,7 @@ What must stay true:
 
 from collections.abc import Sequence
 
-from angelia.bus.claim import claim, release
+from angelia.bus.claim import claim, hand_over, release
 from angelia.bus.core import Bus
 from angelia.bus.moves import give_back, move
 from angelia.bus.notices import tell_of_failure
@@ -18,6 +18,8 @@ from angelia.bus.ports import Parcel, Scope, Tx
 from angelia.model.delivery import Event, Hand, State
 from angelia.model.envelope import Kind
 from angelia.model.failure import Reason
+
+AT_ONCE = 256  # ended in one unit; then others have their turn
 
 
 async def take(bus: Bus, link: str, limit: int, wait_seconds: float) -> list[Parcel]:
@@ -87,11 +89,17 @@ def fail(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str) -> None:
 
 
 async def fail_waiting(bus: Bus, link: str, said: str) -> None:
-    """The connection is no more: what waited for it ends, and its senders are told."""
-    while parcels := await take(bus, link, bus.limits.claim_deliveries, 0):
+    """The connection is no more: what waited for it ends, and so does what was handed over and has no outcome yet;
+    their senders are told, each what is known of it."""
 
-        def unit(tx: Tx, parcels: Sequence[Parcel] = parcels) -> None:
-            for parcel in parcels:
-                fail(bus, tx, parcel, Reason.RUNTIME_OFFLINE, said)
+    def unit(tx: Tx) -> int:
+        found = tx.carried(link, AT_ONCE)
+        for parcel in found:
+            if parcel.delivery.state is State.FORWARDED:
+                fail(bus, tx, parcel, Reason.DELIVERY_TIMEOUT, said)
+            elif (leased := hand_over(bus, tx, parcel, Hand.LINK, tx.handed_high(parcel.delivery.mailbox))) is not None:
+                fail(bus, tx, leased, Reason.RUNTIME_OFFLINE, said)
+        return len(found)
 
-        await bus.store.write(unit, essential=True)
+    while await bus.store.write(unit, essential=True) == AT_ONCE:
+        pass

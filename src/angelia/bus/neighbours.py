@@ -13,7 +13,7 @@ What must stay true:
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,7 +57,9 @@ class Known:
 class Neighbours:
     """All connections, the rosters that came by them, and the names of hubs. ``me``: the id of this hub."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_elsewhere: Callable[[str], bool] = lambda name: False) -> None:
+        """``is_elsewhere``: whether a name (lower case) means something that is behind no connection of ours."""
+        self._is_elsewhere = is_elsewhere
         self.me = ""
         self.name = "hub"
         self.connections: dict[str, Connection] = {}
@@ -129,7 +131,8 @@ class Neighbours:
     def is_taken(self, name: str) -> bool:
         """Whether a name stands for a connection, or for a hub behind one."""
         key = name.lower()
-        return key in self.connections or key in self._behind or key in RESERVED or key == self.name.lower()
+        ours = key in self.connections or key in self._behind or key in RESERVED or key == self.name.lower()
+        return ours or self._is_elsewhere(key)
 
     def behind(self, name: str) -> Behind | None:
         """The hub, or the gateway, that a name stands for."""

@@ -164,6 +164,10 @@ class View(Protocol):
         (UTC ms)."""
         ...
 
+    def carried(self, connection: str, limit: int) -> list[Parcel]:
+        """What waits to be carried by a connection, due or not, and what it was handed over to (forwarded), by key."""
+        ...
+
     def note(self, name: str) -> bytes | None: ...
     def notes(self, prefix: str) -> list[Note]:
         """Those whose names begin so, by name."""

@@ -141,6 +141,8 @@ def resolve(bus: Bus, draft: Draft) -> list[Address]:
     if address.room:
         raise UnknownAgent(f"There is no room '{draft.to}'. Nothing was stored.", suggestions=[])
     here = address.name.lower() in RESERVED or bus.directory.find(address.name.lower()) is not None
+    if here and address.connection.lower() == bus.neighbours.name.lower():  # our own, as others call it
+        address = Address(address.name)
     if not (address.is_local and here) and (remote := _elsewhere(bus, draft, str(address))) is not None:
         return [remote]
     if not address.is_local:

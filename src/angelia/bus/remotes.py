@@ -82,7 +82,7 @@ class Remotes:
     """The rosters that were pushed, by scope, beside those of ``neighbours``."""
 
     def __init__(self) -> None:
-        self.neighbours = Neighbours()
+        self.neighbours = Neighbours(self._is_pushed)
         self._pushed: dict[str, Push] = {}
         self._everyone: tuple[tuple[int, int], list[Remote]] = ((-1, 0), [])
 
@@ -144,6 +144,15 @@ class Remotes:
         """Whether mail under this key is for a relay, or a gateway, of Hermes'."""
         return key is not None and (key in self._pushed or key == ANONYMOUS)
 
+    def _is_pushed(self, name: str) -> bool:
+        """Whether a desktop, or one of the connections that it knows or knew, is called so (lower case): answers, and
+        mail that waits, go by that name."""
+        for push in self._pushed.values():
+            rows = (*push.rows, *push.former)
+            if name == push.scope or any(name in (push.short(row).lower(), push.long(row).lower()) for row in rows):
+                return True
+        return False
+
     def everyone(self, now: int, limits: Limits) -> list[Remote]:
         """All that can be written to. Put together once for all that ask within a second, until something changes."""
         mark = (self.neighbours.changes, now // 1000)
@@ -168,11 +177,21 @@ class Remotes:
 
         One that a fresh roster had and has no more is found, too, and is offline.
         """
-        found = _find(target, self.everyone(now, limits), local)
+        there = self.everyone(now, limits)
+        found = _find(target, there, local) or self._by_another_name(target, there)
         if found is None:
             former = self._shown(self.living(now, limits), now, former=True)
             found = _find(target, [each for each in former if each.shown.online is False], local)
         return found
+
+    def _by_another_name(self, target: str, there: Sequence[Remote]) -> Remote | None:
+        """One whose hub is shown by another name now: the name that it had by another way still means it."""
+        name, _, connection = target.strip().lstrip("@").lower().partition("@")
+        behind = self.neighbours.behind(connection)
+        if behind is None or behind.hub is None:
+            return None
+        own = (remote for remote in there if remote.known is not None and remote.known.row.hub == behind.hub)
+        return next((remote for remote in own if name in (remote.shown.handle.lower(), remote.shown.profile)), None)
 
     def of_mail(self, scope: str, to: str) -> Row | None:
         """The recipient of mail that ``scope`` fetches, in the pusher's own namespace; None where it is forgotten."""

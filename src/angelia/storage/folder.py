@@ -1,12 +1,14 @@
 """The data folder before anybody serves it: private, on a disk of this machine, and ours to use.
 
-What must stay true: folders that this makes are 0700; a folder that holds somebody's other things is never changed;
-and a network file system is refused before a lock is tried on it, where the lock may hang, or hold on one machine
+What must stay true: folders that this makes are 0700 and secrets 0600. One that others can enter or read is refused
+with the command that mends it, never mended in silence: what it holds may have been read, and its owner should know.
+And a network file system is refused before a lock is tried on it, where the lock may hang, or hold on one machine
 only, and SQLite's write-ahead log does not work at all. Standard library alone: this runs before anything heavy.
 """
 
 import contextlib
 import os
+import shlex
 import stat
 import sys
 
@@ -59,11 +61,14 @@ def is_read_only(path: str) -> bool:
 
 
 def _close(path: str, names: list[str]) -> None:
-    """Shut others out of a folder that is ours or empty; what holds other things is for its owner to change."""
+    """Shut others out of a folder that holds nothing; any other is for its owner to change."""
+    mend = f"chmod 700 {shlex.quote(path)}"
     if names and not _OURS.intersection(names):
         raise UnfitFolder(
-            f"{path} is open to others and holds other things than a hub's. Choose another folder, or: chmod 700 {path}"
+            f"{path} is open to others and holds other things than a hub's. Choose another folder, or: {mend}"
         )
+    if names:
+        raise UnfitFolder(f"{path} is open to others, who may have read what it holds. To close it: {mend}")
     os.chmod(path, 0o700)
 
 
@@ -131,9 +136,7 @@ def secret(path: str) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
-        os.chmod(path, 0o600)
-        with open(path, encoding="ascii") as file:
-            found = file.read().strip()
+        found = _read_secret(path)
         if len(found) < 32:
             raise UnfitFolder(f"{path} holds no secret; remove it, and a new one is made.") from None
         return found
@@ -143,3 +146,18 @@ def secret(path: str) -> str:
         file.flush()
         os.fsync(file.fileno())
     return made
+
+
+def _read_secret(path: str) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe never opens
+    except OSError as error:
+        raise UnfitFolder(f"{path} cannot be read: {error.strerror}.") from None
+    with open(descriptor, encoding="ascii", errors="replace") as file:
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if mode & 0o077:
+            raise UnfitFolder(
+                f"{path} is a secret, and others can read it (mode {mode:o}). To close it: chmod 600 "
+                f"{shlex.quote(path)}. If somebody may have read it, remove it instead, and a new one is made."
+            )
+        return file.read(1024).strip()

@@ -158,6 +158,11 @@ class MemoryView:
         found = sorted((d for d in queued if d.connection == connection), key=lambda d: (d.lane, d.seq))[:limit]
         return len(found), min((d.accepted_at for d in found), default=None)
 
+    def carried(self, connection: str, limit: int) -> list[Parcel]:
+        there = (State.QUEUED, State.FORWARDED)
+        found = [d for d in self._rows.deliveries.values() if d.connection == connection and d.state in there]
+        return self._parcels(sorted(found, key=lambda d: d.key), limit, None)
+
     def note(self, name: str) -> bytes | None:
         found = self._rows.notes.get(name)
         return found.value if found else None

@@ -195,6 +195,13 @@ async def test_a_persons_mail_goes_first_and_the_rest_in_its_order(two: Neighbou
     assert texts(await rack.take("ann")) == ["3", "1", "2"]
 
 
+async def test_nobody_but_a_person_goes_before_others(two: Neighbourhood) -> None:
+    """An agent of a neighbour that says so is not believed."""
+    item = await on_the_wire(two)
+    await two["rack"].arrive("lap", forge(item, lane="person"))
+    assert (await two["rack"].mailbox("ann"))[-1].envelope.lane is Lane.NORMAL
+
+
 async def test_a_chain_that_is_deep_is_held_for_a_person_there_too() -> None:
     few = {"rack": Limits(chain_depth=0)}
     two = await (await (await Neighbourhood.of(few, lap="bob", rack="ann")).line("lap", "rack")).meet()

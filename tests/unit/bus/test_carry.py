@@ -219,3 +219,14 @@ async def test_what_waited_for_a_connection_that_is_no_more_ends_and_its_senders
     assert {(n.reason, (n.text or "").endswith(REMOVED)) for n in told} == {("runtime_offline", True)}
     assert [await lap.state(each) for each in (sent[0], quiet, kept)] == [State.FAILED, State.FAILED, State.QUEUED]
     assert await take(lap.bus, "rack", 10, 0) == []
+
+
+async def test_what_is_not_due_yet_and_what_was_handed_over_end_with_the_connection_too(lap: LinkedHub) -> None:
+    later = await lap.send("bob", "ann@rack", "later", intent="request")
+    given_back(lap.bus, await take(lap.bus, "rack", 10, 0), used=True, delay=60.0)
+    there = await lap.send("bob", "ann@rack", "there", intent="request")
+    forwarded(lap.bus, await take(lap.bus, "rack", 10, 0))
+    await lap.commit()
+    await fail_waiting(lap.bus, "rack", REMOVED)
+    told = {notice.about: notice.reason for notice in await lap.notices("bob")}
+    assert told == {later.envelope.id: "runtime_offline", there.envelope.id: "delivery_timeout"}

@@ -307,11 +307,6 @@ async def test_somebody_here_goes_before_somebody_behind_a_link(linked: LinkedHu
         assert (await linked.send("bob", to)).deliveries[0].connection == "rack"
 
 
-async def test_the_name_of_this_hub_itself_is_no_connection(linked: LinkedHub) -> None:
-    with pytest.raises(UnknownAgent):
-        await linked.send("bob", "ann@lap")
-
-
 async def test_a_gateway_that_is_linked_is_known_for_as_long_as_its_connection(linked: LinkedHub) -> None:
     """A desktop's rows end after a day; those of a connection of ours when that is removed."""
     gateway = await linked.connect("Vps", None)

@@ -20,8 +20,9 @@ from angelia.model.envelope import Kind
 from angelia.model.errors import AmbiguousName, RuntimeOffline, UnknownAgent
 from angelia.model.failure import Reason
 from angelia.model.limits import Limits
+from tests.fakes.clock import FakeClock
 from tests.fakes.small_hub import texts
-from tests.fakes.two_hubs import Neighbourhood, forge
+from tests.fakes.two_hubs import LinkedHub, Neighbourhood, forge
 
 OPS: dict[str, object] = {"profile": "ops", "connection_id": "vps-1", "title": "Ops Bot"}
 MAIA: dict[str, object] = {"profile": "default", "connection_id": "local", "title": "Maia"}
@@ -433,3 +434,34 @@ async def _read_all(three: Neighbourhood) -> None:
     for name, agent in (("lap", "cat"), ("mid", "max"), ("rack", "ann")):
         for parcel in await three[name].take(agent):
             await three[name].ack(parcel)
+
+
+async def test_no_neighbour_gets_a_name_that_a_desktop_uses() -> None:
+    """Else answers to who wrote under it would go to another machine."""
+    far, rack = "c" * 32, "a" * 32
+    hub = await LinkedHub.start("lap", 1, FakeClock(), "ann")
+    await hub.connect("rack", rack)
+    await hub.push("mac", {"profile": "ops", "connection_id": "vps-1"})
+    asked = await hub.send("ops@vps-1", "ann", intent="request")
+    await hub.push("mac")
+    await hub.learn("rack", [{"handle": "ops", "hub": far, "name": "vps-1", "way": [far, rack]}])
+    assert sorted(hub.shown()) == ["ops@vps-1-rack"]
+    assert (await hub.answer("ann", asked.envelope)).deliveries[0].connection is None
+    assert hub.bus.neighbours.is_taken("MAC")
+
+
+async def test_a_name_that_a_hub_had_by_another_way_still_means_it() -> None:
+    far, rack = "c" * 32, "a" * 32
+    hub = await LinkedHub.start("lap", 1, FakeClock(), "ann")
+    await hub.connect("rack", rack)
+    await hub.learn("rack", [{"handle": "zed", "hub": far, "name": "attic", "way": [far, rack]}])
+    await hub.connect("direct", far)
+    await hub.learn("direct", [{"handle": "zed", "hub": far, "name": "attic", "way": [far]}])
+    for to in ("zed@attic", "zed@direct", "zed"):
+        assert (await hub.send("ann", to)).deliveries[0].to == "zed@direct"
+
+
+async def test_our_own_name_is_here() -> None:
+    """``ann@lap``, as others call her, is ann to whoever is here."""
+    hub = await LinkedHub.start("lap", 1, FakeClock(), "ann", "bob")
+    assert (await hub.send("bob", "ann@LAP")).deliveries[0].mailbox == "ann"

@@ -230,6 +230,8 @@ def _scope(peer: Peer, params: Params) -> str:
     """Whose roster and mail it is: the link's, else the desktop's that it says, else the nameless one's."""
     link = peer.caller.name if peer.caller.rank is Rank.LINK else None
     name = link or check_scope(params.get("desktop"))
+    if link is None and name.lower() in peer.bus.neighbours.connections:
+        raise BadRequest(f"{name} is a connection of this hub; a desktop needs a name of its own.")
     if link or params.get("desktop"):
         peer.follow(name)  # and whose connections its later deliveries speak of
     return name

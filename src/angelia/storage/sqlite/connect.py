@@ -23,6 +23,10 @@ LOG_KEPT_BYTES = 32 * 1024 * 1024  # what the log is cut to where it had to grow
 FULL_DETAIL = "The disk is full; nothing was stored. Free some space: the hub goes on by itself."
 
 
+# What was written as text is: bits flipped in it.
+NO_TEXT = "a text in it is no text"
+
+
 class PictureLost(Exception):
     """The picture of this read was taken back, so that the write-ahead log could be reset; read again."""
 
@@ -39,7 +43,10 @@ class Desk:
 
     def run(self, sql: str, values: Row = ()) -> list[Row]:
         """Every row that a statement gives."""
-        return self._execute(sql, values).fetchall()
+        try:
+            return self._execute(sql, values).fetchall()
+        except UnicodeDecodeError as error:
+            raise apsw.CorruptError(NO_TEXT) from error
 
     def change(self, sql: str, values: Row) -> int:
         """How many rows a statement changed that gives none."""
@@ -52,9 +59,12 @@ class Desk:
 
     def walk(self, sql: str, values: Row, visit: Callable[[Row], bool]) -> None:
         """The rows of a statement one by one, until ``visit`` has enough; it may not use this desk."""
-        for row in self._execute(sql, values):
-            if not visit(row):
-                break
+        try:
+            for row in self._execute(sql, values):
+                if not visit(row):
+                    break
+        except UnicodeDecodeError as error:
+            raise apsw.CorruptError(NO_TEXT) from error
 
     def control(self, word: str) -> None:
         """A word of control: BEGIN, COMMIT, SAVEPOINT …"""
@@ -100,7 +110,7 @@ class ReadingDesk(Desk):
         """As above; ``PictureLost`` where the picture is gone."""
         with self._gate:
             self._check()
-            return self._execute(sql, values).fetchall()
+            return super().run(sql, values)
 
     def walk(self, sql: str, values: Row, visit: Callable[[Row], bool]) -> None:
         """As above."""

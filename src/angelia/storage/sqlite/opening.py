@@ -17,8 +17,8 @@ from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error, ma
 from angelia.storage.sqlite.full import FullDisk
 from angelia.storage.sqlite.migrate import known, migrate
 from angelia.storage.sqlite.queries import SQL
-from angelia.storage.sqlite.rows import message_of
-from angelia.storage.sqlite.soundness import fault_of
+from angelia.storage.sqlite.rows import is_whole, name_of
+from angelia.storage.sqlite.soundness import fault_of, mend
 from angelia.storage.sqlite.tx import Seqs, SqliteTx
 
 SMALL_PAGES = 4096  # a store of 16 MiB is checked whole, in some 50 ms
@@ -85,11 +85,20 @@ def _check(desk: Desk, path: Path) -> None:
     """A bounded look: all of a small store, the shape of a large one."""
     pages, page_size = desk.db.pragma("page_count"), desk.db.pragma("page_size")
     if pages <= SMALL_PAGES:
-        fault = fault_of(desk.db, thorough=False)
-        if fault is not None:
+        fault = fault_of(desk.db, thorough=True)
+        if fault is not None and not mend(desk.db):
             raise Unwell(f"{path} is damaged ({fault}). {_REMEDY}")
-    if path.stat().st_size % page_size:
-        raise Unwell(f"{path} is cut off. {_REMEDY}")
+    if not _is_long(path, pages, page_size):
+        # A checkpoint that was cut off leaves a file that is; the log has those pages still, and brings them again.
+        desk.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        if not _is_long(path, pages, page_size):
+            raise Unwell(f"{path} is cut off. {_REMEDY}")
+
+
+def _is_long(path: Path, pages: int, page_size: int) -> bool:
+    """Whether a file has all of its pages, to the last byte."""
+    size = path.stat().st_size
+    return size >= pages * page_size and not size % page_size
 
 
 def _introduce(desk: Desk) -> None:
@@ -117,13 +126,13 @@ def _start_over(desk: Desk, returned_at: int) -> None:
 
 
 def _set_aside_damaged(desk: Desk, loads: tuple[Loads, Loads], seqs: Seqs) -> None:
-    damaged = [row for row in desk.run(_NEWEST, (NEWEST,)) if message_of(row) is None]
+    damaged = [row for row in desk.run(_NEWEST, (NEWEST,)) if not is_whole(row)]
     if not damaged:
         return
     desk.control("BEGIN IMMEDIATE")
     tx = SqliteTx(desk, loads[0], seqs, savepoint=False)
     for row in damaged:
-        tx.set_aside(row[-1], row[0])
+        tx.set_aside(row[-1], name_of(row))
     desk.control("COMMIT")
     loads[1].apply(tx.changes)
 

@@ -15,6 +15,14 @@ m.id, m.sender, m.recipient, m.intent, m.kind, m.text, m.body, m.flat, m.thread,
 m.via, m.lane, m.replay, m.created_at, m.expires_at, m.verified, m.about, m.reason, m.key, m.fingerprint,
 m.accepted_at, m.origin, m.checksum, m.number;
 
+-- part: raw_message
+-- The same with texts as bytes, so that one that is no text any more can be looked at: rows.is_whole.
+CAST(m.id AS BLOB), CAST(m.sender AS BLOB), CAST(m.recipient AS BLOB), CAST(m.intent AS BLOB), CAST(m.kind AS BLOB),
+CAST(m.text AS BLOB), m.body, m.flat, CAST(m.thread AS BLOB), CAST(m.in_reply_to AS BLOB), CAST(m.chain AS BLOB), m.depth,
+CAST(m.via AS BLOB), CAST(m.lane AS BLOB), CAST(m.replay AS BLOB), m.created_at, m.expires_at, m.verified,
+CAST(m.about AS BLOB), CAST(m.reason AS BLOB), CAST(m.key AS BLOB), m.fingerprint, m.accepted_at,
+CAST(m.origin AS BLOB), m.checksum, m.number;
+
 -- ------------------------------------------------------------------------------------------------------------ messages
 
 -- name: add_message
@@ -159,6 +167,11 @@ SELECT state FROM delivery INDEXED BY delivery_stuck WHERE state = 3 OR state = 
 SELECT {delivery} FROM delivery d INDEXED BY delivery_owed CROSS JOIN message m ON m.number = d.message
 WHERE d.owes = ? AND d.state > 3 AND d.owes IS NOT NULL ORDER BY d.key LIMIT ?;
 
+-- name: carried
+-- Walks over all that is open: asked when a connection is removed.
+SELECT key FROM delivery INDEXED BY delivery_open WHERE state <= 3 AND connection = ? AND state IN (0, 2)
+ORDER BY key LIMIT ?;
+
 -- name: backlog
 -- ?1 connection, ?2 how many are counted at most.
 SELECT count(*), min(accepted_at) FROM (SELECT accepted_at FROM delivery INDEXED BY delivery_connection
@@ -213,7 +226,32 @@ SELECT key FROM delivery INDEXED BY delivery_message WHERE message = ?;
 
 -- name: newest_messages
 -- The end of the store, which a crash would have touched.
-SELECT {message} FROM message m ORDER BY m.number DESC LIMIT ?;
+SELECT {raw_message} FROM message m ORDER BY m.number DESC LIMIT ?;
+
+-- name: raw_messages
+-- ?1 after, ?2 limit.
+SELECT {raw_message} FROM message m WHERE m.number > ?1 ORDER BY m.number LIMIT ?2;
+
+-- name: raw_message_at
+SELECT {raw_message} FROM message m WHERE m.number = ?;
+
+-- name: is_indexed
+-- ?1 number. Whether every index leads to the row as it is: one where bits flipped may stand elsewhere in them, and then
+-- it cannot be removed.
+SELECT EXISTS (SELECT 1 FROM message x INDEXED BY message_id WHERE x.id = m.id AND x.number = m.number)
+  AND (m.key IS NULL OR EXISTS (SELECT 1 FROM message x INDEXED BY message_key
+       WHERE x.key = m.key AND x.sender = m.sender AND x.key IS NOT NULL AND x.number = m.number))
+  AND (m.in_reply_to IS NULL OR m.kind <> 'reply' OR EXISTS (SELECT 1 FROM message x INDEXED BY message_reply
+       WHERE x.in_reply_to = m.in_reply_to AND x.kind = 'reply' AND x.number = m.number))
+  AND (m.chain IS NULL OR m.depth <= 0 OR EXISTS (SELECT 1 FROM message x INDEXED BY message_chain
+       WHERE x.chain = m.chain AND x.accepted_at = m.accepted_at AND x.depth > 0 AND x.number = m.number))
+  AND (m.thread IS NULL OR EXISTS (SELECT 1 FROM message x INDEXED BY message_thread
+       WHERE x.thread = m.thread AND x.thread IS NOT NULL AND x.number = m.number))
+FROM message m WHERE m.number = ?1;
+
+-- name: reindex_messages
+-- Safe whatever flipped: a row says by its checksum whether it is right.
+REINDEX message;
 
 -- ---------------------------------------------------------------------------------------------------------- the others
 

@@ -14,6 +14,7 @@ import apsw
 
 from angelia.model.errors import Unwell
 from angelia.storage.sqlite.connect import ReadingDesk, as_model_error
+from angelia.storage.sqlite.damage import UNKNOWN
 from angelia.storage.sqlite.view import SqliteView
 
 TRIES = 4  # a read that loses its picture as often is too slow for the load; it is told so (an interrupt may cost two)
@@ -22,7 +23,8 @@ Job = tuple[Callable[[Any], Any], "asyncio.Future[Any]"]
 
 
 class Readers:
-    """Some threads on one queue. ``damaged`` is told, in a reading thread, of a message that must be set aside."""
+    """Some threads on one queue. ``damaged`` is told, in a reading thread, of a message that must be set aside; of
+    ``UNKNOWN`` where there is one that could not be read."""
 
     def __init__(
         self,
@@ -76,6 +78,8 @@ class Readers:
                 return work(self._view(desk, self._damaged)), None
             except BaseException as error:  # noqa: BLE001  (it goes to whoever asked)
                 if not (desk.lost or isinstance(error, apsw.InterruptError)):
+                    if isinstance(error, apsw.CorruptError):
+                        self._damaged(UNKNOWN, "")
                     return None, as_model_error(error)
             finally:
                 desk.end()

@@ -21,6 +21,7 @@ Row = tuple[Any, ...]
 DELIVERY_COLUMNS = 24
 CHECKED = 23  # columns of a message before its origin, which is checked where there is one, and its checksum
 CHECKSUM = CHECKED + 1
+_TEXTS = frozenset((0, 1, 2, 3, 4, 5, 8, 9, 10, 12, 13, 14, 18, 19, 20, CHECKED))  # of the columns of a message
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 _hubs = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -45,6 +46,21 @@ def is_sound(row: Row) -> bool:
     """Whether the columns of part ``message`` are what was written."""
     checked = CHECKED if row[CHECKED] is None else CHECKED + 1
     return bool(checksum(row[:checked]) == row[CHECKSUM])
+
+
+def is_whole(raw: Row) -> bool:
+    """The same of a row of part ``raw_message``, which may hold bytes that are no text any more."""
+    try:
+        return is_sound(
+            tuple(bytes.decode(value) if n in _TEXTS and value is not None else value for n, value in enumerate(raw))
+        )
+    except UnicodeDecodeError:
+        return False
+
+
+def name_of(raw: Row) -> str:
+    """The id that such a row has, as far as it is text."""
+    return bytes.decode(raw[0], "ascii", "backslashreplace")
 
 
 def message_row(envelope: Envelope, accepted_at: int) -> Row:

@@ -8,6 +8,9 @@ import logging
 
 import apsw
 
+from angelia.storage.sqlite.queries import SQL
+
+_REINDEX = SQL["reindex_messages"]
 # What holds what people wrote and what is known of the store; the rest can be made anew.
 _TABLES = ("meta", "message", "delivery", "agent", "token", "contact", "removed", "note", "damaged")
 _log = logging.getLogger(__name__)
@@ -24,6 +27,24 @@ def fault_of(db: apsw.Connection, *, thorough: bool) -> str | None:
             return fault
     _log.warning("the search index is damaged (%s); mail is not", found)
     return None
+
+
+def mend(db: apsw.Connection) -> bool:
+    """Make the indexes of messages anew, where nothing else is wrong; whether the store is sound then.
+
+    Only these: a message says by its checksum whether it is right, so that its row decides. Nothing says that of a
+    delivery, and whichever of row and index was believed might be the one where bits flipped.
+    """
+    if any(_first(db, f"PRAGMA integrity_check({table})") != "ok" for table in _TABLES if table != "message"):
+        return False
+    try:
+        db.execute(_REINDEX)
+    except apsw.Error:
+        return False
+    if fault_of(db, thorough=True) is not None:
+        return False
+    _log.error("an index of the store was damaged: made anew from the messages")
+    return True
 
 
 def _first(db: apsw.Connection, pragma: str) -> str:

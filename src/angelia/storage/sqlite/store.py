@@ -6,6 +6,7 @@ on one thread; some readers beside it that never wait for it. The folder is lock
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from angelia.model.query import Query
 from angelia.storage.sqlite.checkpoints import Checkpoints
 from angelia.storage.sqlite.connect import FULL_DETAIL, open_reader
 from angelia.storage.sqlite.copying import back_up
+from angelia.storage.sqlite.damage import UNKNOWN, DamageSearch
 from angelia.storage.sqlite.full import Disk, FullDisk, Reserve
 from angelia.storage.sqlite.library import SqliteLibrary
 from angelia.storage.sqlite.looking import Damaged, Pace
@@ -28,6 +30,7 @@ from angelia.storage.sqlite.units import Unit
 from angelia.storage.sqlite.writer import UNKNOWN_DETAIL, Writer
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 READERS = 2
 INDEX_SECONDS = 2.0  # what a search waits for the index at most; then it says how far that is
 
@@ -40,6 +43,7 @@ class SqliteStore:
         self._writer, self._readers, self._finders = writer, readers, finders
         self._path = opened.path
         self._copying: Pace | None = None
+        self._damage: DamageSearch
         self._closing = False
 
     @classmethod
@@ -67,7 +71,7 @@ class SqliteStore:
         store: SqliteStore
 
         def damaged(number: int, message_id: str) -> None:
-            loop.call_soon_threadsafe(lambda: None if store._closing else store._set_aside(number, message_id))
+            loop.call_soon_threadsafe(lambda: store._met_damage(number, message_id))
 
         readers = Readers(loop, [open_reader(path, vfs) for _ in range(READERS)], damaged)
         # Apart, so that no search, however long, keeps anybody's mail waiting.
@@ -82,9 +86,18 @@ class SqliteStore:
 
         checkpoints = Checkpoints(opened.desk, each(Readers.revoke))
         writer = Writer(
-            loop, opened.desk, opened.loads, opened.seqs, full, checkpoints, on_failure, before_end=each(Readers.stop)
+            loop,
+            opened.desk,
+            opened.loads,
+            opened.seqs,
+            full,
+            checkpoints,
+            on_failure,
+            damaged,
+            before_end=each(Readers.stop),
         )
         store = cls(opened, writer, readers, finders)
+        store._damage = DamageSearch(path, vfs, damaged)
         return store
 
     def write(
@@ -200,16 +213,30 @@ class SqliteStore:
         """Commit what is queued, fold the log into the file, and let go of it."""
         if self._copying is not None:
             self._copying.stop()
+        self._damage.stop()
         if not self._closing:
             self._closing = True
             self._writer.queue.close()
         await asyncio.shield(self._writer.ended)
 
+    def _met_damage(self, number: int, message_id: str) -> None:
+        """Somebody met a message that is not what was written, or that cannot be read at all."""
+        if self._closing:
+            return
+        if number == UNKNOWN:
+            self._damage.begin()
+        else:
+            self._set_aside(number, message_id).add_done_callback(_seen)
+
     def _set_aside(self, number: int, message_id: str) -> asyncio.Future[None]:
-        """A reader met a message that is not what was written."""
 
         def unit(tx: Tx) -> None:
             assert isinstance(tx, SqliteTx)
             tx.set_aside(number, message_id)
 
         return self.write(unit, essential=True)
+
+
+def _seen(future: asyncio.Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        _log.error("a damaged message could not be set aside: %s", error)

@@ -24,7 +24,7 @@ from angelia.storage.sqlite.rows import (
     changed_row,
     delivery_of,
     delivery_row,
-    message_of,
+    is_whole,
     message_row,
     token_row,
 )
@@ -34,7 +34,8 @@ _ADD_MESSAGE, _ADD_DELIVERY, _MESSAGE_NUMBER = SQL["add_message"], SQL["add_deli
 _CHANGE, _HAND_OVER, _DELIVERY = SQL["change"], SQL["hand_over"], SQL["delivery"]
 _REMOVAL_MARKS, _REMOVE_DELIVERIES = SQL["removal_marks"], SQL["remove_deliveries"]
 _REMOVE_MESSAGES, _KEEP_DAMAGED, _OF_NUMBER = SQL["remove_messages"], SQL["keep_damaged"], SQL["deliveries_of_number"]
-_MESSAGE_AT, _INDEX_AGAIN = SQL["message_at"], SQL["index_again"]
+_RAW_MESSAGE_AT, _INDEX_AGAIN = SQL["raw_message_at"], SQL["index_again"]
+_IS_INDEXED, _REINDEX = SQL["is_indexed"], SQL["reindex_messages"]
 _PUT_AGENT, _REMOVE_AGENT = SQL["put_agent"], SQL["remove_agent"]
 _PUT_NOTE, _REMOVE_NOTE = SQL["put_note"], SQL["remove_note"]
 _PUT_TOKEN, _REMOVE_TOKEN, _REMOVE_TOKENS_OF = SQL["put_token"], SQL["remove_token"], SQL["remove_tokens_of"]
@@ -175,8 +176,10 @@ class SqliteTx(SqliteView):
 
     def set_aside(self, number: int, message_id: str) -> None:
         """Move a message that is not what was written out of the way, with its deliveries."""
-        if all(message_of(row) is not None for row in self._desk.run(_MESSAGE_AT, (number,))):
+        if all(is_whole(row) for row in self._desk.run(_RAW_MESSAGE_AT, (number,))):
             return  # gone already, or only misread
+        if not self._desk.run(_IS_INDEXED, (number,))[0][0]:
+            self._write(_REINDEX, ())
         keys = [row[0] for row in self._desk.run(_OF_NUMBER, (number,))]
         _log.error("message %s is damaged: set aside, with %d deliveries (table damaged)", message_id, len(keys))
         self._write(_KEEP_DAMAGED, (number,))

@@ -23,7 +23,7 @@ _REPLAY_FLOOR, _INBOX_SUMS, _OLDEST_UNREAD = SQL["replay_floor"], SQL["inbox_sum
 _INBOX_OPEN, _INBOX_ENDED = SQL["inbox_open"], (SQL["inbox_handed"], SQL["inbox_unhanded"])
 _STUCK = SQL["stuck"]
 _DEAD, _DUE, _NEXT_SWEEP, _CHAIN_COUNT = SQL["dead"], SQL["due"], SQL["next_sweep"], SQL["chain_count"]
-_OWED, _BACKLOG = SQL["owed"], SQL["backlog"]
+_OWED, _BACKLOG, _CARRIED = SQL["owed"], SQL["backlog"], SQL["carried"]
 _TURNS, _NOTE, _NOTES = SQL["turns"], SQL["note"], SQL["notes"]
 _AGENT, _AGENTS, _TOKENS, _CONTACTS, _VALUE = SQL["agent"], SQL["agents"], SQL["tokens"], SQL["contacts"], SQL["value"]
 
@@ -133,6 +133,9 @@ class SqliteView:
     def backlog(self, connection: str, limit: int) -> tuple[int, int | None]:
         count, oldest = self._desk.run(_BACKLOG, (connection, limit))[0]
         return count, oldest
+
+    def carried(self, connection: str, limit: int) -> list[Parcel]:
+        return self._parcels((row[0] for row in self._desk.run(_CARRIED, (connection, limit))), limit, _NO_BOUND)
 
     def note(self, name: str) -> bytes | None:
         rows = self._desk.run(_NOTE, (name,))

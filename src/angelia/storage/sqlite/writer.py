@@ -19,6 +19,7 @@ from angelia.storage.calls import run_effects, run_undos
 from angelia.storage.load import Loads
 from angelia.storage.sqlite.checkpoints import IDLE_SECONDS, REVOKE_BYTES, Checkpoints
 from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error
+from angelia.storage.sqlite.damage import UNKNOWN
 from angelia.storage.sqlite.full import FullDisk
 from angelia.storage.sqlite.index import WORK_SECONDS, SearchIndex
 from angelia.storage.sqlite.tx import Seqs, SqliteTx
@@ -40,12 +41,13 @@ class Writer:
         full: FullDisk,
         checkpoints: Checkpoints,
         on_failure: Callable[[], None] | None,
+        damaged: Callable[[int, str], None],
         before_end: Callable[[], None],
     ) -> None:
         self._loop, self._desk, self._seqs = loop, desk, seqs
         self._loads, self.glance = loads
         self._checkpoints, self._before_end = checkpoints, before_end
-        self._on_failure = on_failure
+        self._on_failure, self._damaged = on_failure, damaged
         self.full = full
         self.index = SearchIndex(desk, self._tell)
         self._served_at = monotonic()
@@ -200,6 +202,8 @@ class Writer:
             if isinstance(error, apsw.FullError) or not self._desk.db.in_transaction:
                 raise  # SQLite gave up the whole transaction
             unit.error = as_model_error(error)
+            if isinstance(error, apsw.CorruptError):
+                self._damaged(UNKNOWN, "")
             return False
         unit.error = None
         unit.effects, unit.undos, unit.changes = tx.effects, tx.undos, tx.changes
