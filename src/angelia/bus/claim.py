@@ -16,7 +16,7 @@ from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Scope, Tx
 from angelia.model.address import PERSON, RESERVED
 from angelia.model.delivery import Delivery, Event, Hand, State
-from angelia.model.errors import BadRequest, LeaseLost, UnknownMessage
+from angelia.model.errors import BadRequest, LeaseLost, TokenRequired, UnknownMessage
 from angelia.model.failure import Reason
 
 
@@ -82,9 +82,10 @@ def take(bus: Bus, tx: Tx, scope: Scope, limit: int, hand: Hand, max_bytes: int 
 
 
 def hand_over(bus: Bus, tx: Tx, parcel: Parcel, hand: Hand, high: int) -> Parcel | None:
-    """Lease what waits. Where one with a later ``seq`` (``high``) was handed over before it, it takes a new one."""
+    """Lease what waits. Where one with a later ``seq`` (``high``) was handed over before it, it takes a new one; but not
+    on its way to a link, where no reader resumes by it: what a cut gave back goes again in its place."""
     old, now = parcel.delivery, bus.clock.now()
-    seq = old.seq if old.seq > high else tx.next_seq()
+    seq = old.seq if old.seq > high or hand is Hand.LINK else tx.next_seq()
     return move(bus, tx, parcel, Event.CLAIM, attempt=old.attempt + 1, hand=hand, leased_at=now, seq=seq)
 
 
@@ -116,11 +117,14 @@ async def claim(
     claimer = claimer or Claimer()
     mailbox = scope.mailbox or f"@{scope.connection}"
     ends = bus.clock.monotonic() + wait_seconds
+    keyed = bus.directory.is_keyed(scope.mailbox)
     try:
         with bus.signals.watch(mailbox) as watch:
             while True:
                 ticket = watch.ticket()
+                _check_still(bus, scope, keyed)
                 await bus.store.write(lambda tx: _take_for(bus, tx, scope, limit, hand, seconds, claimer, reader))
+                _check_still(bus, scope, keyed)
                 left = ends - bus.clock.monotonic()
                 if claimer.taken or claimer.gone or left <= 0 or bus.stopping:
                     break
@@ -133,6 +137,12 @@ async def claim(
         if claimer.gone:
             release(bus, parcels, used=False)
     return Taken([] if claimer.gone else parcels, bus.store.load(mailbox).ready if scope.mailbox else 0)
+
+
+def _check_still(bus: Bus, scope: Scope, keyed: bool) -> None:
+    """Whoever waited when the name was keyed has shown no token."""
+    if bus.directory.is_keyed(scope.mailbox) != keyed:
+        raise TokenRequired(f"The name {scope.mailbox} is keyed now: it takes its own token. Nothing was taken.")
 
 
 def _take_for(

@@ -132,9 +132,7 @@ class View(Protocol):
         """Those whose ``sweep_at`` has come, the earliest first; leased ones never have one."""
         ...
 
-    def next_sweep(self) -> int | None:
-        """The earliest ``sweep_at``."""
-        ...
+    def next_sweep(self) -> int | None: ...  # the earliest ``sweep_at``
 
     def chain_count(self, chain: str, since: int) -> int:
         """How many messages of depth > 0 the chain got at or after ``since``."""
@@ -156,16 +154,15 @@ class View(Protocol):
         ...
 
     def owed(self, connection: str, limit: int) -> list[Delivery]:
-        """Those that came by a connection and have ended, or were delivered, without its being told; by key."""
+        """Those that came by a connection, and of whose outcome it was not told; by key."""
         ...
 
     def backlog(self, connection: str, limit: int) -> tuple[int, int | None]:
-        """How many wait to be carried by a connection, counted to ``limit``, and when the oldest of them was accepted
-        (UTC ms)."""
+        """How many wait for a connection and are due, counted to ``limit``, and the oldest's ``accepted_at``."""
         ...
 
     def carried(self, connection: str, limit: int) -> list[Parcel]:
-        """What waits to be carried by a connection, due or not, and what it was handed over to (forwarded), by key."""
+        """What waits for a connection, due or not, and what is forwarded over it, by key."""
         ...
 
     def note(self, name: str) -> bytes | None: ...

@@ -230,3 +230,17 @@ async def test_what_is_not_due_yet_and_what_was_handed_over_end_with_the_connect
     await fail_waiting(lap.bus, "rack", REMOVED)
     told = {notice.about: notice.reason for notice in await lap.notices("bob")}
     assert told == {later.envelope.id: "runtime_offline", there.envelope.id: "delivery_timeout"}
+
+
+async def test_what_a_cut_gave_back_goes_again_in_its_place_however_often(lap: LinkedHub) -> None:
+    """Else a second cut would put it behind what was sent later."""
+    for number in range(4):
+        await lap.send("bob", "ann@rack", str(number))
+    first = await take(lap.bus, "rack", 2, 0)
+    forwarded(lap.bus, await take(lap.bus, "rack", 1, 0))
+    given_back(lap.bus, first, used=True)
+    await lap.commit()
+    again = await take(lap.bus, "rack", 1, 0)
+    given_back(lap.bus, again, used=True)
+    await lap.commit()
+    assert [p.envelope.text for p in await take(lap.bus, "rack", 10, 0)] == ["0", "1", "3"]
