@@ -82,8 +82,8 @@ def take(bus: Bus, tx: Tx, scope: Scope, limit: int, hand: Hand, max_bytes: int 
 
 
 def hand_over(bus: Bus, tx: Tx, parcel: Parcel, hand: Hand, high: int) -> Parcel | None:
-    """Lease what waits. Where one with a later ``seq`` (``high``) was handed over before it, it takes a new one; but not
-    on its way to a link, where no reader resumes by it: what a cut gave back goes again in its place."""
+    """Lease what waits. Where one with a later ``seq`` (``high``) was handed over before it, it takes a new one; not on
+    its way to a link, where no reader resumes by it: what a cut gave back goes again in its place."""
     old, now = parcel.delivery, bus.clock.now()
     seq = old.seq if old.seq > high or hand is Hand.LINK else tx.next_seq()
     return move(bus, tx, parcel, Event.CLAIM, attempt=old.attempt + 1, hand=hand, leased_at=now, seq=seq)
