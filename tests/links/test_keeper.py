@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 
+from angelia.bus.caller import OPEN
 from angelia.links import hub_link, keeper, reception
+from angelia.links.greeting import say_hello
 from angelia.links.hello import CODE_SECONDS
 from angelia.links.line import Line as Standing
+from angelia.links.port import Dialled, Trouble
 from angelia.model.connection import Connection, Speaks
 from angelia.model.delivery import State
 from angelia.model.errors import BadName, BadRequest, NameTaken, NotAllowed, NotFound
 from angelia.storage import memory
 from angelia.storage.memory import MemoryStore
 from tests.fakes.clock import FakeClock
-from tests.links.neighbours import Line, Opened, Side, until
+from tests.links.neighbours import Line, Opened, Side, Stranger, until
 from tests.links.town import NOBODY, Home, Town, a_town
 
 FIRST = 0.05  # instead of a second
@@ -116,6 +119,17 @@ async def test_many_connects_of_one_name_at_once_leave_one_that_can_be_removed(t
     assert await here.keeper.conditions() == []
 
 
+async def test_making_and_removing_at_once_come_one_after_the_other(town: Town) -> None:
+    here, _ = await town.home("home"), await town.home("garage")
+    for _ in range(10):
+        await here.connect("garage")
+        works = (here.keeper.disconnect("garage"), here.connect("garage"), here.keeper.disconnect("garage"))
+        await asyncio.gather(*works, return_exceptions=True)
+        assert await here.keeper.conditions() == []
+        assert here.side.bus.neighbours.connections == {}
+        assert town.open_lines() == []
+
+
 async def test_a_hub_that_is_connected_already_gets_no_second_name(town: Town) -> None:
     here, _ = await town.home("home"), await town.home("garage")
     await here.connect("garage")
@@ -128,7 +142,7 @@ async def test_a_hub_that_is_connected_already_gets_no_second_name(town: Town) -
 
 
 async def test_of_two_that_dial_each_other_at_once_one_link_stays_and_both_agree(town: Town) -> None:
-    for n in range(12):
+    for n in range(6):
         one, two = await town.home(f"one{n}", f"ann{n}"), await town.home(f"two{n}", f"bob{n}")
         await asyncio.gather(one.connect(f"two{n}"), two.connect(f"one{n}"))
 
@@ -138,6 +152,7 @@ async def test_of_two_that_dial_each_other_at_once_one_link_stays_and_both_agree
         await until(stands)
         await quiet(FIRST * 4)
         assert await stands(), n
+        assert len(await one.keeper.conditions()) == len(await two.keeper.conditions()) == 1  # under the names given
         there = await one.side.send(f"ann{n}", f"bob{n}@two{n}") if await _knows(one, f"bob{n}") else None
         assert there is not None
         await until(lambda: one.is_forwarded(there))  # noqa: B023 - looked at before the next
@@ -145,17 +160,44 @@ async def test_of_two_that_dial_each_other_at_once_one_link_stays_and_both_agree
         await two.stop()
 
 
-async def test_a_line_from_outside_takes_the_place_of_one_that_this_side_did_not_dial(town: Town) -> None:
-    """It has lost that one, and knows."""
-    here, far = await town.home("home"), await town.home("garage")
+async def come_in(here: Home, far: Home) -> str:
+    """Dial ``here`` as ``far`` does, and prove it; why it is refused, or nothing where it is let in."""
+    line = Line()
+    here.town.lines.append((far, here, line))
+    here.town.tasks.create_task(here.keeper.serve(OPEN, Opened(line.ends[1])))
+    visitor = Stranger(line.ends[0])
+    here.town.tasks.create_task(visitor.run())
+    dialled = Dialled(line.ends[0], Speaks.HUB, key_file=str(here.key_file))
+    connection = Connection(name="home", target="ws://home")
+    try:
+        await say_hello(visitor.channel, far.side.id, "garage", connection, dialled, None, lambda _: None)
+    except Trouble as trouble:
+        return trouble.problem
+    return ""
+
+
+@pytest.mark.parametrize("smaller", [True, False])
+async def test_a_link_that_this_side_dialled_stays_where_its_id_is_the_smaller_one(town: Town, smaller: bool) -> None:
+    store = MemoryStore()
+    store.instance = ("0" if smaller else "f") * 32
+    here, far = await town.home("home", store=store), await town.home("garage")
     await here.connect("garage")
     [first] = town.open_lines()
-    first.deaf = True  # nobody hears of its end
-    here.side.bus.neighbours.connections["garage"]
-    await here.connect("garage")
-    assert first.dead.is_set()
-    await until(lambda: far.is_up("home"))
-    assert len(town.open_lines()) == 1
+    refused = await come_in(here, far)
+    assert refused == ("The other side's own link to this hub is up." if smaller else "")
+    assert first.dead.is_set() is not smaller
+    assert await here.is_up("garage")
+    assert len(await here.keeper.conditions()) == 1
+
+
+async def test_a_newer_line_from_outside_takes_the_place_of_the_one_before(town: Town) -> None:
+    """Whoever dials anew has lost the old one, and knows it first."""
+    here, far = await town.home("home"), await town.home("garage")
+    for _ in range(3):
+        assert await come_in(here, far) == ""
+        await until(lambda: here.is_up("garage"))
+        assert len(town.open_lines()) == 1
+    assert len(await here.keeper.conditions()) == 1
 
 
 # ------------------------------------------------------------------------------------------------------------- pauses
@@ -408,8 +450,7 @@ async def test_a_fault_in_one_link_ends_neither_it_for_good_nor_others(
     here.before_dial = fails
     for line in town.open_lines():
         line.cut()
-    found = await until(lambda: _kind_of(here, "garage"))
-    assert "Something broke inside" in str(found)
+    await until(lambda: _has_problem(here, "garage", "Something broke inside this hub; its log says what."))
     await until(lambda: here.is_up("shed"))
     broken = False
     await until(lambda: here.is_up("garage"))
@@ -427,7 +468,7 @@ async def test_a_fault_in_a_line_from_outside_costs_only_that_line(
     with monkeypatch.context() as patch:
         patch.setattr(hub_link.HubLink, "run", broken)
         await here.connect("garage")
-        await until(lambda: len(here.dials) > 2)
+        await until(lambda: _has_problem(far, "home", "Something broke inside this hub; its log says what."))
     await until(lambda: here.is_up("garage"))
     await until(lambda: far.is_up("home"))
     assert "a fault of ours" in caplog.text
@@ -460,6 +501,21 @@ async def test_the_stop_is_clean(tmp_path: Path) -> None:
         await far.stop()
     assert asyncio.all_tasks() == before
     assert town.open_lines() == []
+
+
+async def test_a_keeper_ends_also_where_its_line_breaks_at_that_instant(tmp_path: Path) -> None:
+    async with a_town(tmp_path) as town:
+        far = await town.home("garage")
+        for steps in range(40):
+            here = await town.home(f"home{steps}")
+            await here.connect("garage")
+            for line in town.lines_of(here):
+                line.cut()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            async with asyncio.timeout(5):
+                await here.stop()
+        await far.stop()
 
 
 async def test_the_end_of_a_link_that_was_let_in_gives_back_too(tmp_path: Path) -> None:
@@ -496,8 +552,8 @@ async def _is_down(home: Home, name: str) -> bool:
     return not await home.is_up(name)
 
 
-async def _kind_of(home: Home, name: str) -> str | None:
-    return (await home.condition(name)).problem
+async def _has_problem(home: Home, name: str, problem: str) -> bool:
+    return (await home.condition(name)).problem == problem
 
 
 async def _has(home: Home, agent: str, count: int) -> bool:
@@ -505,7 +561,7 @@ async def _has(home: Home, agent: str, count: int) -> bool:
 
 
 async def _taken(home: Home, sent: list[Any]) -> bool:
-    return {await home.side.state(each) for each in sent} == {State.LEASED}
+    return State.LEASED in {await home.side.state(each) for each in sent}
 
 
 async def _is_queued(home: Home, sent: Any) -> bool:

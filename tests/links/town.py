@@ -16,7 +16,7 @@ from angelia.links.keeper import Keeper
 from angelia.links.port import Dialled, Kind, Trouble
 from angelia.model.connection import Condition, Connection, Speaks
 from angelia.model.delivery import State
-from tests.links.neighbours import Line, Opened, Side
+from tests.links.neighbours import SECONDS, Line, Opened, Side
 
 NOBODY = "Nobody is there."
 
@@ -49,7 +49,8 @@ class Home:
         self.out = True
         if self._running is not None:
             self._running.cancel()
-            await asyncio.wait((self._running,))
+            await asyncio.wait((self._running,), timeout=SECONDS)
+            assert self._running.done(), f"the keeper of {self.side.name} does not end"
         for line in self.town.lines_of(self):
             line.cut()
 
@@ -62,7 +63,7 @@ class Home:
         return found
 
     async def is_up(self, name: str) -> bool:
-        return (await self.condition(name)).up
+        return any(each.up for each in await self.keeper.conditions() if each.connection.id == name)
 
     async def is_forwarded(self, sent: Any) -> bool:
         return await self.side.state(sent) is State.FORWARDED
@@ -77,7 +78,8 @@ class Town:
     def __init__(self, tasks: asyncio.TaskGroup, folder: Path) -> None:
         self.tasks, self.folder = tasks, folder
         self.trusting = True
-        self.homes: dict[str, Home] = {}
+        self.homes: dict[str, Home] = {}  # by the name that is dialled
+        self._all: list[Home] = []
         self.lines: list[tuple[Home, Home, Line]] = []
 
     async def home(
@@ -88,6 +90,7 @@ class Town:
 
     def place(self, side: Side, fixed: tuple[Connection, ...] = ()) -> Home:
         home = self.homes[side.name] = Home(self, side, fixed)
+        self._all.append(home)
         return home
 
     def open_lines(self) -> list[Line]:
@@ -111,7 +114,7 @@ class Town:
         return Dialled(line.ends[0], Speaks.HUB, key_file=key_file, ready={"version": "1.2"})
 
     async def close(self) -> None:
-        for home in self.homes.values():
+        for home in self._all:
             await home.stop()
 
 

@@ -5,12 +5,14 @@ line is closed at the end, whichever way that comes.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from angelia.bus.core import Bus
 from angelia.bus.rosters import ROSTERS, rows_for_hermes
 from angelia.links.channel import Channel
 from angelia.links.conversation import converse, first
-from angelia.links.greeting import Met, say_hello
+from angelia.links.greeting import Met, connected_already, say_hello
 from angelia.links.hermes_link import HermesLink
 from angelia.links.hub_link import HubLink
 from angelia.links.line import Line
@@ -19,6 +21,8 @@ from angelia.model.connection import Connection, Speaks
 from angelia.protocol.bot_relay_rows import Row
 from angelia.protocol.gateway import Refusal
 from angelia.protocol.jsonrpc import UNKNOWN_METHOD, Request
+
+GiveUp = Callable[[Connection], Awaitable[None]]
 
 
 async def pair(line: Line, dialled: Dialled, connection: Connection, code: str) -> Connection:
@@ -35,16 +39,16 @@ async def pair(line: Line, dialled: Dialled, connection: Connection, code: str) 
     return replace(connection, hub=met[0].hub, key=met[0].key)
 
 
-async def serve_dialled(line: Line, dialled: Dialled, here: str) -> None:
+async def serve_dialled(line: Line, dialled: Dialled, here: str, give_up: GiveUp) -> None:
     """Serve it to its end; raises ``Trouble``, or returns where it was ended here. ``here``: what gateways of Hermes'
-    call this hub."""
+    call this hub; ``give_up`` a connection that the same hub made by coming in meanwhile."""
     if dialled.speaks is Speaks.HUB:
-        await _serve_hub(line, dialled)
+        await _serve_hub(line, dialled, give_up)
     else:
         await _serve_hermes(line, dialled, here)
 
 
-async def _serve_hub(line: Line, dialled: Dialled) -> None:
+async def _serve_hub(line: Line, dialled: Dialled, give_up: GiveUp) -> None:
     ready: asyncio.Future[HubLink] = asyncio.get_running_loop().create_future()
 
     async def handle(request: Request) -> object:
@@ -52,7 +56,7 @@ async def _serve_hub(line: Line, dialled: Dialled) -> None:
 
     async def session(channel: Channel) -> None:
         met = await _greet(line, channel, dialled, line.connection, None)
-        await _learn(line, met)
+        await _learn(line, met, give_up)
         link = HubLink(line.bus, line.connection)
         ready.set_result(link)
         version = dialled.ready.get("version")
@@ -104,17 +108,33 @@ def _nothing() -> None:
 
 
 async def _greet(line: Line, channel: Channel, dialled: Dialled, connection: Connection, code: str | None) -> Met:
-    neighbours = line.bus.neighbours
-    return await say_hello(channel, neighbours.me, neighbours.name, connection, dialled, code, neighbours.of_hub)
+    bus = line.bus
+    me, name = bus.neighbours.me, bus.neighbours.name
+    return await say_hello(channel, me, name, connection, dialled, code, lambda hub: _in_the_way(bus, connection, hub))
 
 
-async def _learn(line: Line, met: Met) -> None:
-    """Remember which hub is there."""
-    known = replace(line.connection, hub=met.hub, key=met.key)
+async def _learn(line: Line, met: Met, give_up: GiveUp) -> None:
+    """Remember which hub is there; what it made by coming in before that was known is not needed any more."""
+    bus, known = line.bus, replace(line.connection, hub=met.hub, key=met.key)
+    if (other := _in_the_way(bus, known, met.hub)) is not None:  # since hello
+        raise connected_already(other)
+    others = [each for each in bus.neighbours.connections.values() if each.hub == met.hub and each.id != known.id]
     if known != line.connection:
-        bus = line.bus
         await bus.store.write(lambda tx: bus.neighbours.put(tx, known, bus.clock.now()))
         line.connection = known
+    for each in others:
+        await give_up(each)
+
+
+def _in_the_way(bus: Bus, connection: Connection, hub: str) -> Connection | None:
+    """Another connection to a hub. One that it made by coming in, after this one was made here, is none."""
+    places = list(bus.neighbours.connections.values())
+    for other in places:
+        if other.id == connection.id:
+            return next((each for each in places if each.hub == hub and each.id != other.id and each.target), None)
+        if other.hub == hub:
+            return other
+    return None
 
 
 async def _not_yet(request: Request) -> object:

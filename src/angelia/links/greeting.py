@@ -57,10 +57,7 @@ async def say_hello(
         if hub == me:
             raise _refused("That is this hub itself.", "Give the address of the other one.")
         if (other := of_hub(hub)) is not None and other.id != connection.id:  # before the two agree on a new key, say
-            raise _refused(
-                f"The hub there is connected already, as {other.name}.",
-                f"Use that name, or remove it first: angelia disconnect {other.name}",
-            )
+            raise connected_already(other)
         if by == KEY and connection.hub not in (None, hub):
             raise _refused(
                 f"Another hub answers there than the one that {connection.name} was paired with.",
@@ -132,6 +129,12 @@ def _trouble(refused: Refused, connection: Connection) -> Trouble:
     return _refused(f"The other side says: {refused.message}", _pair_anew(connection))
 
 
+def connected_already(other: Connection) -> Trouble:
+    """The hub that was dialled has another connection here."""
+    advice = f"Use that name, or remove it first: angelia disconnect {other.name}"
+    return _refused(f"The hub there is connected already, as {other.name}.", advice)
+
+
 def _refused(problem: str, advice: str) -> Trouble:
     return Trouble(Kind.REFUSED, problem, advice, lasting=True)
 
@@ -199,7 +202,8 @@ class Guest:
             self._code = house.offer.open()
             if self._code is None:
                 raise _no("wrong_code", "No code is on the screen of this hub now.")
-            return await asyncio.to_thread(greeting.key_of, self._code)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(house.offer.guesses, greeting.key_of, self._code)
         key = house.key_of(greeting.dialler)
         if key is None:
             raise _no("not_paired", "This hub does not know that one.")

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,7 @@ class Offer:
         self._code: str | None = None
         self._ends = 0.0
         self._wrong = 0
+        self.guesses = ThreadPoolExecutor(1, "guess")  # one at a time, whoever asks: each takes 32 MiB and a core
 
     def make(self) -> str:
         """A new code, in place of the one before: ``ABCD-EFGH-JKLM``."""

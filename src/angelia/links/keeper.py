@@ -24,8 +24,8 @@ from angelia.bus.rosters import ROSTERS, changes
 from angelia.links.dialled import pair, serve_dialled
 from angelia.links.hello import CODE_SECONDS, Offer
 from angelia.links.inbound import InboundWire, Opened
-from angelia.links.line import Line
-from angelia.links.port import Dialled, Kind, Trouble
+from angelia.links.line import BROKEN, Line
+from angelia.links.port import Dialled, Trouble
 from angelia.links.reception import Reception
 from angelia.model.connection import Condition, Connection, check_connection_name
 from angelia.model.errors import BadRequest, NameTaken, NotAllowed
@@ -37,9 +37,6 @@ LOOK_SECONDS = 0.25  # between two looks whether rosters have changed: within a 
 SLEPT_MS = 5_000  # by which the clocks differ after a sleep
 TRY_SECONDS = 20.0  # that ``connect`` waits for the first try, which ends by itself before
 REMOVED = "The connection to it was removed."
-BROKEN = Trouble(
-    Kind.UNREACHABLE, "Something broke inside this hub; its log says what.", "It is tried again by itself."
-)
 
 
 class Keeper:
@@ -61,6 +58,7 @@ class Keeper:
         self._offer = Offer(bus.clock.monotonic)
         self._reception = Reception(bus, folder_key, self._offer, self._line)
         self._tasks: asyncio.TaskGroup | None = None
+        self._changing = asyncio.Lock()  # whoever makes or removes a connection comes before or after all others
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -70,10 +68,12 @@ class Keeper:
                 self._tasks = tasks
                 for connection in self._bus.neighbours.connections.values():
                     self._begin(connection)
-                await self._watch()
+                try:
+                    await self._watch()
+                finally:
+                    self._keepers.clear()
         finally:
             self._tasks = None
-            self._keepers.clear()
 
     async def serve(self, caller: Caller, line: Opened) -> None:
         """Serve a line that the other side opened, whose first frame is ``hub.hello``, to its end."""
@@ -96,23 +96,24 @@ class Keeper:
             except Trouble as trouble:
                 self._drop_unknown(connection)
                 raise NotAllowed(f"{trouble.problem} {trouble.advice} Nothing was kept.") from None
-        elif old is not None and old.target == connection.target:
+        elif old is not None and old.target in ("", connection.target):
             connection = replace(connection, hub=old.hub, key=old.key)
-        await self._end(connection.id)
-        await self._put(connection)
-        line = self._begin(connection)
+        async with self._changing:
+            await self._end(connection.id)
+            await self._put(connection)
+            line = self._begin(connection)
         await line.wait_for_try(TRY_SECONDS)
         return await line.condition()
 
     async def disconnect(self, name: str) -> None:
         """Remove one. See ``doors.http.hub.Links``."""
-        connection = self._bus.neighbours.require(name)
-        if connection.fixed:
-            raise BadRequest(f"The connection {connection.name} stands in the settings; remove it there.")
-        if (hermes := self._line(connection).hermes) is not None:
-            await hermes.say_farewell()
-        await self._end(connection.id)
-        await self._forget(connection)
+        async with self._changing:
+            connection = self._bus.neighbours.require(name)
+            if connection.fixed:
+                raise BadRequest(f"The connection {connection.name} stands in the settings; remove it there.")
+            if (hermes := self._line(connection).hermes) is not None:
+                await hermes.say_farewell()
+            await self._give_up(connection)
 
     async def conditions(self) -> list[Condition]:
         """How each stands, by name."""
@@ -152,12 +153,13 @@ class Keeper:
             await self._lines[key].end()
 
     async def _keep_up(self, line: Line) -> None:
-        """Dial, serve, and dial again."""
-        while True:
+        """Dial, serve, and dial again, while this task is the line's keeper. That is asked here, too: where a line
+        breaks at the instant at which its keeper is cancelled, a task group raises what broke, and that alone."""
+        while self._keepers.get(line.connection.id) is asyncio.current_task():
             await line.wait_for_end()
             line.again.clear()
             try:
-                await serve_dialled(line, await self._dial(line.connection), self._here)
+                await serve_dialled(line, await self._dial(line.connection), self._here, self._give_up)
             except Trouble as trouble:
                 line.failed(trouble)
             except Exception:
@@ -182,6 +184,10 @@ class Keeper:
         bus = self._bus
         await bus.store.write(lambda tx: bus.neighbours.put(tx, connection, bus.clock.now()))
 
+    async def _give_up(self, connection: Connection) -> None:
+        await self._end(connection.id)
+        await self._forget(connection)
+
     async def _forget(self, connection: Connection) -> None:
         """Nothing of it is left; senders of what waited for it are told."""
         bus = self._bus
@@ -191,7 +197,8 @@ class Keeper:
             bus.remotes.forget(tx, connection.name, bus.clock.now())
 
         await bus.store.write(unit)
-        self._lines.pop(connection.id, None)
+        if (line := self._lines.pop(connection.id, None)) is not None:
+            line.forget()
         await fail_waiting(bus, connection.id, REMOVED)
 
     # ------------------------------------------------------------------------------------------------------ all of them
@@ -204,8 +211,8 @@ class Keeper:
             if (now := changes(bus)) != seen:
                 seen = now
                 bus.signals.wake(ROSTERS)
-            if _gap(bus) - gap > SLEPT_MS:
-                gap = _gap(bus)
+            before, gap = gap, _gap(bus)
+            if gap - before > SLEPT_MS:
                 for line in self._lines.values():
                     line.again.set()
 

@@ -19,6 +19,9 @@ from angelia.model.errors import AngeliaError
 log = logging.getLogger("angelia.links")
 COUNTED = 100_000  # waiting messages, at most
 LOOK_SECONDS = 1.0  # that a look at how it stands waits for the store
+BROKEN = Trouble(
+    Kind.UNREACHABLE, "Something broke inside this hub; its log says what.", "It is tried again by itself."
+)
 
 
 class Line:
@@ -92,6 +95,10 @@ class Line:
         log.info("%s is %s", self.connection.name, "connected" if up else "no longer connected")
         if up:
             self._tried.set()
+
+    def forget(self) -> None:
+        """The connection is no more: nobody waits for a try."""
+        self._tried.set()
 
     async def end(self) -> None:
         """End the link that is up; it has ended then."""

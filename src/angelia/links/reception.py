@@ -6,6 +6,7 @@ link to that hub is up, the newer line takes its place, unless this hub dialled 
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,11 +17,13 @@ from angelia.links.conversation import converse
 from angelia.links.greeting import FORBIDDEN, PROVE_SECONDS, Guest, House, Met
 from angelia.links.hello import Offer
 from angelia.links.hub_link import HubLink
-from angelia.links.line import Line
+from angelia.links.line import BROKEN, Line
 from angelia.links.port import Kind, Trouble, Wire
 from angelia.model.connection import Connection, Speaks
 from angelia.protocol.gateway import Refusal
 from angelia.protocol.jsonrpc import Request
+
+log = logging.getLogger("angelia.links")
 
 
 class Reception:
@@ -58,9 +61,14 @@ class Reception:
 
         try:
             await converse(self._bus, wire, session, handle)
+            return
         except Trouble as trouble:
-            if entered.done() and not entered.cancelled():
-                entered.result()[0].failed(trouble)
+            how = trouble
+        except Exception:
+            log.exception("a link that another hub had dialled failed")
+            how = BROKEN
+        if entered.done() and not entered.cancelled():
+            entered.result()[0].failed(how)
 
     def _key_of(self, hub: str) -> bytes | None:
         known = self._bus.neighbours.of_hub(hub)

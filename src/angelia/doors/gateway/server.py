@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from angelia.bus.caller import Caller
+from angelia.bus.caller import Caller, Rank
 from angelia.bus.core import Bus
 from angelia.bus.forward import times_of
 from angelia.doors.gateway.handover import Handover, Links
@@ -30,7 +30,9 @@ from angelia.protocol.gateway import Refusal
 log = logging.getLogger("angelia.gateway")
 SHORT_AT_ONCE = 64  # of one connection; each waits for no more than the disk, and reading goes on when one has ended
 HELLO = "hub.hello"
+HELLO_SECONDS = 10.0  # for a hub's first frame, as for the head of a request: whoever dials here may be a stranger
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_NO_RELAY = Caller(Rank.AGENT)  # a hub hears nothing of mail for a relay of Hermes', a stranger least of all
 
 
 class _Gone(Exception):
@@ -56,11 +58,15 @@ class Gateway:
         await send({"type": "websocket.accept"})
         try:
             async with asyncio.TaskGroup() as tasks:
-                peer = Peer(self._bus, caller, line, send, tasks)
+                peer = Peer(self._bus, _NO_RELAY if hubs_only else caller, line, send, tasks)
                 ready = {"product": "angelia", "version": self._version, "skin": {}}
                 await peer.tell(jsonrpc.event("gateway.ready", {**ready, "frame_bytes": self._bus.limits.frame_bytes}))
                 frames = _Frames(receive)
-                hello = await _Calls(peer).read(frames, hubs_only=hubs_only)
+                try:
+                    async with asyncio.timeout(HELLO_SECONDS if hubs_only else None):
+                        hello = await _Calls(peer).read(frames, hubs_only=hubs_only)
+                except TimeoutError:
+                    raise _Gone from None
                 await self._links.serve(caller, Handover(peer, hello, frames.next))
                 raise _Gone
         except* _Gone:
