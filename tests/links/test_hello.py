@@ -15,7 +15,7 @@ from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
 from angelia.links import greeting as first_words
 from angelia.links import hello
 from angelia.links.channel import Channel, Refused
-from angelia.links.greeting import Guest, House, Met, say_hello
+from angelia.links.greeting import Guest, House, Met, connected_already, say_hello
 from angelia.links.hello import CODE_SECONDS, WRONG_GUESSES, Greeting, Offer, nonce
 from angelia.links.port import Dialled, Kind, Trouble
 from angelia.model.connection import Connection, Speaks
@@ -76,8 +76,12 @@ class Far:
         connection = Connection(name="garage", target="ws://garage:1", **known)
         async with self.visit() as visitor:
             line = Dialled(self.lines[-1].ends[0], Speaks.HUB, **(dialled or {}))
-            found = await _outcome(say_hello(visitor.channel, me, "home", connection, line, code, self.known.get))
+            found = await _outcome(say_hello(visitor.channel, me, "home", connection, line, code, self._check))
         return _met(found)
+
+    def _check(self, hub: str) -> None:
+        if (other := self.known.get(hub)) is not None and other.id != "garage":
+            raise connected_already(other)
 
 
 @pytest.fixture
@@ -209,12 +213,13 @@ async def test_one_line_has_one_guess(far: Far) -> None:
     assert far.offer.open() is not None
 
 
-async def test_who_has_a_wrong_code_learns_it_from_the_other_sides_proof_and_gives_away_none(far: Far) -> None:
-    """The dialler does not prove anything to a side that does not know the code."""
+async def test_who_has_a_wrong_code_is_told_so_and_gets_nothing_to_guess_by(far: Far) -> None:
+    """The side that dials proves itself first: a stranger hears no proof that it could try codes on."""
     far.offer.make()
     trouble = await _trouble(far.greet(code="WRNG-WRNG-WRNG"))
-    assert trouble.kind is Kind.REFUSED
-    assert not any(b"hub.prove" in frame for _, frame in far.lines[-1].passed)
+    assert (trouble.kind, trouble.problem) == (Kind.REFUSED, "The code is wrong, or is no longer good.")
+    assert sum(b'"proof"' in frame for _, frame in far.lines[-1].passed) == 1  # the dialler's own
+    assert far.met == []
 
 
 # ------------------------------------------------------------------------------------------------------------- proofs
@@ -243,10 +248,16 @@ async def test_who_does_not_know_the_key_cannot_prove_it(far: Far) -> None:
 
 @pytest.mark.parametrize("by", ["key", "folder"])
 async def test_the_acceptors_own_proof_proves_nothing(far: Far, by: str) -> None:
+    """What it proves by on one line is no proof of who dials, on that line or another."""
     far.keys[HERE] = SHARED
-    async with far.visit() as mirror:
-        answer = await mirror.call("hub.hello", **hello_by(by))
-        assert reason(await mirror.ask("hub.prove", proof=answer["proof"])) == "not_paired"
+    async with far.visit() as known:
+        said = hello_by(by)
+        answer = await known.call("hub.hello", **said)
+        assert "proof" not in answer
+        greeting = greeting_of(said, answer)
+        key = SHARED if by == "key" else FOLDER_KEY
+        reflected = await known.ask("hub.prove", proof=greeting.proof(key, "acceptor"))
+        assert reason(reflected) == "not_paired"
     assert far.met == []
 
 
@@ -265,15 +276,14 @@ async def test_a_proof_of_another_line_proves_nothing(far: Far) -> None:
 async def test_a_proof_for_one_hub_is_none_for_another(far: Far) -> None:
     """Who is asked to prove to a third cannot pass it on to this one, nor under another name."""
     far.keys[HERE] = far.keys[THIRD] = SHARED
-    async with far.visit() as relay:
+    async with far.visit() as known:
         said = hello_by("key")
-        answer = await relay.call("hub.hello", **said)
+        answer = await known.call("hub.hello", **said)
+        proof = (await known.call("hub.prove", proof=greeting_of(said, answer).proof(SHARED, "dialler")))["proof"]
         for changed in ({"hub": THIRD}, {"by": "folder"}):
-            greeting = greeting_of({**said, **changed}, answer)
-            assert not greeting.is_proof(SHARED, "acceptor", answer["proof"])
-        greeting = greeting_of(said, {**answer, "hub": THIRD})
-        assert not greeting.is_proof(SHARED, "acceptor", answer["proof"])
-        assert greeting_of(said, answer).is_proof(SHARED, "acceptor", answer["proof"])
+            assert not greeting_of({**said, **changed}, answer).is_proof(SHARED, "acceptor", proof)
+        assert not greeting_of(said, {**answer, "hub": THIRD}).is_proof(SHARED, "acceptor", proof)
+        assert greeting_of(said, answer).is_proof(SHARED, "acceptor", proof)
 
 
 async def test_a_hub_that_is_not_known_is_not_let_in_by_a_key(far: Far) -> None:
@@ -425,12 +435,12 @@ async def test_an_answer_to_hello_that_is_none_is_told_as_another_version(answer
 
 
 @pytest.mark.parametrize("proof", [None, 7, "", "x", "0" * 64])
-async def test_a_side_that_does_not_prove_itself_gets_no_proof(proof: object) -> None:
-    answer = {"version": VERSION, "hub": FAR, "name": "garage", "nonce": nonce(), "proof": proof}
+async def test_a_side_that_does_not_prove_itself_is_not_served(proof: object) -> None:
+    answer = {"version": VERSION, "hub": FAR, "name": "garage", "nonce": nonce()}
     there: list[Stranger] = []
-    trouble = await _trouble(_greet_script(there, hub_hello=answer))
+    trouble = await _trouble(_greet_script(there, hub_hello=answer, hub_prove={"connection": "home", "proof": proof}))
     assert (trouble.kind, trouble.lasting) == (Kind.REFUSED, True)
-    assert there[0].count("hub.prove") == 0
+    assert "does not know our secret" in trouble.problem
 
 
 async def test_a_side_that_says_nothing_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

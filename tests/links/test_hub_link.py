@@ -498,8 +498,6 @@ def _bad_requests() -> Iterator[tuple[str, dict[str, Any]]]:
         for given in (None, 7, "x", {}):
             yield method, {name: given}
         yield method, {}
-    for outcome in (None, 7, {}, {"id": "x", "handle": "bob", "state": "delivered"}, {"id": "a" * 32, "handle": "b c"}):
-        yield "hub.settle", {"outcomes": [outcome]}
     yield "hub.hello", {}
     yield "hub.prove", {"proof": "x"}
     yield "prompt.submit", {"text": "hi"}
@@ -518,6 +516,17 @@ async def test_a_request_that_is_none_is_refused_and_hurts_nobody(
         assert refused.value.code != -32000, "nothing broke inside"
         sent = await far.side.send("ann", "bob", "hi")
         await until(lambda: _is(far.side, sent, State.FORWARDED))
+
+
+async def test_an_outcome_that_is_none_costs_the_others_nothing(far: Far) -> None:
+    there = far.stranger()
+    async with running(far.serve(), there.run()):
+        sent = await far.side.send("ann", "bob", "hi")
+        await until(lambda: _is(far.side, sent, State.FORWARDED))
+        bad = (None, 7, {}, {"id": "x", "handle": "bob", "state": "delivered"}, {"id": "a" * 32, "handle": "b c"})
+        good = {"id": sent.envelope.id, "handle": "bob", "state": "delivered"}
+        assert await there.call("hub.settle", outcomes=[*bad, good]) == {"ok": True}
+        await until(lambda: _is(far.side, sent, State.DELIVERED))
 
 
 async def test_a_message_that_is_no_good_is_refused_alone(two: tuple[Side, Side]) -> None:

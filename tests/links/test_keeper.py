@@ -13,6 +13,7 @@ from angelia.bus.caller import OPEN
 from angelia.links import hub_link, keeper, reception
 from angelia.links.greeting import say_hello
 from angelia.links.hello import CODE_SECONDS
+from angelia.links.line import STEADY_MS
 from angelia.links.line import Line as Standing
 from angelia.links.port import Dialled, Trouble
 from angelia.model.connection import Connection, Speaks
@@ -203,6 +204,12 @@ async def test_a_newer_line_from_outside_takes_the_place_of_the_one_before(town:
 # ------------------------------------------------------------------------------------------------------------- pauses
 
 
+async def held(home: Home, seconds: float) -> None:
+    """Its links have held for so long."""
+    assert isinstance(home.side.bus.clock, FakeClock)
+    await home.side.bus.clock.advance(seconds)
+
+
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What is waited between two tries; the time itself is made to pass at once."""
@@ -232,12 +239,28 @@ async def test_pauses_grow_with_the_time_that_it_is_down_and_begin_anew(town: To
     assert 5 < sum(pause < 60 for pause in pauses) < 60  # neither at once, nor for hours
     await town.home("garage")
     await until(lambda: here.is_up("garage"))
+    await held(here, STEADY_MS / 1000)
     before = len(pauses)
     town.homes["garage"].out = True
     for line in town.open_lines():
         line.cut()
     await until(lambda: len(pauses) > before + 1)
     assert pauses[before] == 1.0
+
+
+async def test_a_link_that_breaks_at_once_is_the_same_trouble_still(town: Town, pauses: list[float]) -> None:
+    """Else one that a far side always refuses goes up and down each second for ever."""
+    here = await town.home("home")
+    await here.connect("garage")
+    await until(lambda: len(pauses) > 60)
+    await town.home("garage")
+    await until(lambda: here.is_up("garage"))
+    before = len(pauses)
+    town.homes["garage"].out = True
+    for line in town.open_lines():
+        line.cut()
+    await until(lambda: len(pauses) > before)
+    assert pauses[before] > 10
 
 
 async def test_pauses_are_never_at_the_beat_of_others(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -574,3 +597,53 @@ async def _sleep(home: Home, seconds: float) -> None:
     before = clock.now
     clock.now = lambda: before() + int(seconds * 1000)  # type: ignore[method-assign]
     await asyncio.sleep(0)
+
+
+async def test_the_third_line_of_three_hubs_takes_the_name_that_is_known_by_the_other_way(town: Town) -> None:
+    """Each pair is linked under its own names, though each third hub is known already by way of the second."""
+    home, garage, shed = [await town.home(name, f"of_{name}") for name in ("home", "garage", "shed")]
+    assert (await home.connect("garage")).up
+    assert (await garage.connect("shed")).up
+    neighbours = home.side.bus.neighbours
+    await until(lambda: neighbours.of_a_way("shed") is not None)
+    by_way = neighbours.behind("shed")
+    assert by_way is not None
+    assert by_way.link == "garage"
+    assert (await home.connect("shed")).up
+    direct = neighbours.behind("shed")
+    assert direct is not None
+    assert (direct.link, direct.hub) == ("shed", by_way.hub)
+    other = neighbours.behind("shed-garage")
+    assert other is not None
+    assert (other.link, other.hub) == ("garage", by_way.hub)
+    assert sorted(each.connection.name for each in await shed.keeper.conditions()) == ["garage", "home"]
+
+
+async def test_a_name_that_means_another_hub_is_not_given_to_this_one(town: Town) -> None:
+    home, garage, _ = [await town.home(name, f"of_{name}") for name in ("home", "garage", "shed")]
+    assert (await home.connect("garage")).up
+    assert (await garage.connect("shed")).up
+    await until(lambda: home.side.bus.neighbours.of_a_way("shed") is not None)
+    await town.home("stable", "of_stable")
+    found = await home.keeper.connect(Connection(name="shed", target="ws://stable"), None)
+    assert not found.up
+    assert "is the name of another hub here" in (found.problem or "")
+    behind = home.side.bus.neighbours.behind("shed")
+    assert behind is not None
+    assert behind.link == "garage"
+
+
+async def test_a_code_gives_nobody_the_place_of_a_hub_that_is_paired(town: Town) -> None:
+    """Whoever has a code may be anybody; the key that two hubs share is replaced only once its owner has removed it."""
+    town.trusting = False
+    home, garage = await town.home("home"), await town.home("garage")
+    code, _ = garage.keeper.offer()
+    assert (await home.connect("garage", code)).up
+    kept = garage.side.bus.neighbours.require("home").key
+    code, _ = garage.keeper.offer()
+    with pytest.raises(NotAllowed, match="angelia disconnect home"):
+        await home.connect("garage", code)
+    assert garage.side.bus.neighbours.require("home").key == kept
+    await garage.keeper.disconnect("home")
+    code, _ = garage.keeper.offer()
+    assert (await home.connect("garage", code)).up

@@ -136,9 +136,8 @@ async def neighbourhood(plan: Plan, dice: random.Random) -> AsyncIterator[tuple[
             places.append(Place(name, hub))
             await asyncio.to_thread(hub.start)
         near = Neighbourhood(places, dice, line=plan.shape == "line", shared=SHARED)
-        targets = [await _connect(near, ground, dialler, number) for dialler, number in LINES[plan.shape]]
-        for (dialler, number), target in zip(LINES[plan.shape], targets, strict=True):
-            await _put(near, dialler, number, {"target": target})
+        for dialler, number in LINES[plan.shape]:
+            await _connect(near, ground, dialler, number)
         yield near, ground
     finally:
         for place in places:
@@ -146,21 +145,15 @@ async def neighbourhood(plan: Plan, dice: random.Random) -> AsyncIterator[tuple[
         await ground.close()
 
 
-async def _connect(near: Neighbourhood, ground: Ground, dialler: int, number: int) -> str:
-    """Link two hubs, as the owner of both would. At first neither tells of anybody: else the third pair would know each
-    other by way of the second hub, and a name that means a hub already is not given again."""
+async def _connect(near: Neighbourhood, ground: Ground, dialler: int, number: int) -> None:
+    """Link two hubs, as the owner of both would."""
     hub = near.places[number].hub
     target = await ground.target(dialler, number, hub.port)
-    wanted: dict[str, Any] = {"target": target, "share": ["nobody"], "accept": ["nobody"]}
+    wanted: dict[str, Any] = {"target": target}
     if ground.needs_code:
         offered = await asyncio.to_thread(hub.post, "/v1/pairing")
         assert offered.status in (200, 201), (offered.status, offered.body)
         wanted["code"] = offered.json["code"]
-    await _put(near, dialler, number, wanted)
-    return target
-
-
-async def _put(near: Neighbourhood, dialler: int, number: int, wanted: dict[str, Any]) -> None:
     path = f"/v1/connections/{near.places[number].name}"
     said = await asyncio.to_thread(near.places[dialler].hub.call, "PUT", path, wanted)
     assert said.status in (200, 201), (said.status, said.body)

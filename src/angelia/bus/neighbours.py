@@ -97,6 +97,7 @@ class Neighbours:
         old = self.connections.get(connection.id)
         same = old is None or old.hub in (None, connection.hub)
         tx.put_note(_CONNECTION + connection.id, _encode(connection), now)
+        self._rename(tx, self._yielded(connection), now)
         if not same:
             tx.put_note(_ROSTER + connection.id, None, now)
 
@@ -134,12 +135,29 @@ class Neighbours:
         ours = key in self.connections or key in self._behind or key in RESERVED or key == self.name.lower()
         return ours or self._is_elsewhere(key)
 
-    def behind(self, name: str) -> Behind | None:
-        """The hub, or the gateway, that a name stands for."""
-        connection = self.connections.get(name.lower())
-        if connection is not None:
-            return Behind(connection.name, connection.id, connection.hub)
+    def of_a_way(self, name: str) -> Behind | None:
+        """The hub behind a connection that a name stands for: a connection to that very hub may be called so."""
         return self._behind.get(name.lower())
+
+    def behind(self, name: str) -> Behind | None:
+        """The hub, or the gateway, that a name stands for. A connection that takes the name of a hub has it once that
+        hub was met there."""
+        connection, other = self.connections.get(name.lower()), self.of_a_way(name)
+        if connection is None or (other is not None and connection.hub is None):
+            return other
+        return Behind(connection.name, connection.id, connection.hub)
+
+    def _yielded(self, connection: Connection) -> dict[str, Behind]:
+        """All names, where a connection takes that of its hub: by the way that it had before, the hub is called
+        otherwise."""
+        other = self.of_a_way(connection.name)
+        if other is None or other.hub is None or other.hub != connection.hub:
+            return self._behind
+        names = {key: each for key, each in self._behind.items() if each is not other}
+        link = self.connections.get(other.link)
+        if link is not None and (name := self._free(names, other.name, link)) is not None:
+            names[name.lower()] = Behind(name, other.link, other.hub)
+        return names
 
     def name_of(self, link: str, hub: str) -> str:
         """What a hub behind a link is called here; its id where nobody has told of it."""

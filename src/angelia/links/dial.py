@@ -150,7 +150,7 @@ def _trust(ca_file: str | None) -> ssl.SSLContext:
             context.load_verify_locations(ca_file)
         except OSError as error:  # among them what is no certificate
             problem = f"{ca_file} cannot be read as a certificate: {error.strerror or 'it holds none'}."
-            raise troubles.refused(problem, "Name the certificate of the authority, as PEM: --ca-file.") from None
+            raise troubles.refused(problem, "Name the certificate of the authority, as PEM: --ca.") from None
     return context
 
 

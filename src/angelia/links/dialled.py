@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from angelia.bus.carry import fail_waiting
 from angelia.bus.core import Bus
 from angelia.bus.rosters import ROSTERS, rows_for_hermes
 from angelia.links.channel import Channel
@@ -110,7 +111,18 @@ def _nothing() -> None:
 async def _greet(line: Line, channel: Channel, dialled: Dialled, connection: Connection, code: str | None) -> Met:
     bus = line.bus
     me, name = bus.neighbours.me, bus.neighbours.name
-    return await say_hello(channel, me, name, connection, dialled, code, lambda hub: _in_the_way(bus, connection, hub))
+    return await say_hello(channel, me, name, connection, dialled, code, lambda hub: _check(bus, connection, hub))
+
+
+def _check(bus: Bus, connection: Connection, hub: str) -> None:
+    """Whether a hub may be served under a connection; else ``Trouble``."""
+    if (other := _in_the_way(bus, connection, hub)) is not None:
+        raise connected_already(other)
+    named = bus.neighbours.of_a_way(connection.name)
+    if named is not None and named.hub != hub:
+        problem = f"{connection.name} is the name of another hub here, which {named.link} leads to."
+        advice = f"Choose another name for this one, and remove this: angelia disconnect {connection.name}"
+        raise Trouble(Kind.REFUSED, problem, advice, lasting=True)
 
 
 async def _learn(line: Line, met: Met, give_up: GiveUp) -> None:
@@ -118,6 +130,8 @@ async def _learn(line: Line, met: Met, give_up: GiveUp) -> None:
     bus, known = line.bus, replace(line.connection, hub=met.hub, key=met.key)
     if (other := _in_the_way(bus, known, met.hub)) is not None:  # since hello
         raise connected_already(other)
+    if line.connection.hub not in (None, met.hub):
+        await fail_waiting(bus, known.id, "Another machine answers there now.")
     others = [each for each in bus.neighbours.connections.values() if each.hub == met.hub and each.id != known.id]
     if known != line.connection:
         await bus.store.write(lambda tx: bus.neighbours.put(tx, known, bus.clock.now()))

@@ -1,7 +1,7 @@
 """The first words on a line between two hubs, on either side: who is there, and do both know the secret.
 
-What must stay true: nobody is told anything, and nothing is taken, before both sides have proved themselves. Refusals
-say what a person can do. What is proved, and how, stands in ``hello.py``.
+What must stay true: nobody is told anything, and nothing is taken, before both sides have proved themselves: first the
+one that dials, so that a stranger learns nothing to guess by. Refusals say what a person can do. What is proved, and how, stands in ``hello.py``.
 """
 
 import asyncio
@@ -43,21 +43,20 @@ async def say_hello(
     connection: Connection,
     dialled: Dialled,
     code: str | None,
-    of_hub: Callable[[str], Connection | None],
+    check: Callable[[str], None],
 ) -> Met:
-    """Greet the hub that was dialled, over a channel that runs. ``of_hub``: the connection that a hub has here already.
-    Raises ``Trouble`` or ``LineLost``.
+    """Greet the hub that was dialled, over a channel that runs. ``check`` raises ``Trouble`` where that hub (its id) may
+    not be served under this connection. Raises ``Trouble`` or ``LineLost``.
     """
     by = _by(connection, dialled, code)
     mine = nonce()
     hello = {"version": VERSION, "hub": me, "name": name, "nonce": mine, "by": by}
     try:
         answer = await channel.call("hub.hello", hello, SECONDS)
-        hub, far_name, theirs, proof = read_welcome(answer)
+        hub, far_name, theirs = read_welcome(answer)
         if hub == me:
             raise _refused("That is this hub itself.", "Give the address of the other one.")
-        if (other := of_hub(hub)) is not None and other.id != connection.id:  # before the two agree on a new key, say
-            raise connected_already(other)
+        check(hub)  # before the two agree on a new key, say
         if by == KEY and connection.hub not in (None, hub):
             raise _refused(
                 f"Another hub answers there than the one that {connection.name} was paired with.",
@@ -65,10 +64,11 @@ async def say_hello(
             )
         greeting = Greeting(me, name, hub, far_name, f"{mine}|{theirs}", by)
         key = await _key(greeting, connection, dialled, code)
+        prove = {"proof": greeting.proof(key, "dialler") if key is not None else ""}
+        answer = await channel.call("hub.prove", prove, SECONDS)
+        proof = answer.get("proof") if isinstance(answer, dict) else None
         if key is not None and not greeting.is_proof(key, "acceptor", proof):
             raise _refused("The other side does not know our secret.", _pair_anew(connection))
-        prove = {"proof": greeting.proof(key, "dialler") if key is not None else ""}
-        await channel.call("hub.prove", prove, SECONDS)
     except Refused as refused:
         raise _trouble(refused, connection) from None
     except TimeoutError:
@@ -126,6 +126,8 @@ def _trouble(refused: Refused, connection: Connection) -> Trouble:
     if reason == "wrong_code":
         advice = "Type the code as it stands on the other screen; angelia pair there shows a new one."
         return Trouble(Kind.REFUSED, "The code is wrong, or is no longer good.", advice, lasting=True)
+    if reason == "paired_already":
+        return _refused(f"The other side says: {refused.message}", "Do that there, then pair anew.")
     return _refused(f"The other side says: {refused.message}", _pair_anew(connection))
 
 
@@ -140,7 +142,7 @@ def _refused(problem: str, advice: str) -> Trouble:
 
 
 def _pair_anew(connection: Connection) -> str:
-    return f"Run 'angelia pair' there, and here: angelia pair {connection.name} {connection.target or 'TARGET'}"
+    return f"Run 'angelia pair' there, and here: angelia pair {connection.name} {connection.target or 'TARGET'}."
 
 
 # --------------------------------------------------------------------------------------------- the side that is dialled
@@ -187,8 +189,7 @@ class Guest:
         greeting = Greeting(hub, name, house.me, house.name, f"{theirs}|{mine}", by)
         self._key = await self._secret(greeting)
         self._greeting = greeting
-        proof = greeting.proof(self._key, "acceptor") if self._key is not None else ""
-        return {"version": VERSION, "hub": house.me, "name": house.name, "nonce": mine, "proof": proof}
+        return {"version": VERSION, "hub": house.me, "name": house.name, "nonce": mine}
 
     async def _secret(self, greeting: Greeting) -> bytes | None:
         house, by = self._house, greeting.by
@@ -224,7 +225,8 @@ class Guest:
         if greeting.by == CODE and self._key is not None:
             house.offer.used()
             lasting = greeting.lasting_key(self._key)
-        return {"connection": await house.meet(Met(greeting.dialler, greeting.dialler_name, lasting))}
+        name = await house.meet(Met(greeting.dialler, greeting.dialler_name, lasting))
+        return {"connection": name, "proof": greeting.proof(self._key, "acceptor") if self._key is not None else ""}
 
 
 def _no(reason: str, words: str) -> Refusal:

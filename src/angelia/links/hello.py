@@ -111,13 +111,13 @@ def read_hello(params: dict[str, Any]) -> tuple[str, str, str, str]:
     return (*_self(params), by)
 
 
-def read_welcome(answer: object) -> tuple[str, str, str, object]:
-    """The acceptor's id, name, nonce, and its proof. ``Trouble`` where it is not one."""
+def read_welcome(answer: object) -> tuple[str, str, str]:
+    """The acceptor's id, name and nonce. ``Trouble`` where it is not one."""
     try:
         if not isinstance(answer, dict):
             raise Refusal(400, "no welcome")
         check_version(answer.get("version"))
-        return (*_self(answer), answer.get("proof"))
+        return _self(answer)
     except (Refusal, AngeliaError) as error:
         raise Trouble(
             Kind.WRONG_VERSION,

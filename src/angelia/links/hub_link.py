@@ -72,8 +72,8 @@ class HubLink:
             case "hub.send":
                 return shapes.plain(await arrive(self._bus, self._link, _list(request, "messages")))
             case "hub.settle":
-                outcomes = [shapes.read_outcome(each) for each in _list(request, "outcomes")]
-                await far_outcomes(self._bus, self._link.id, outcomes)
+                outcomes = (shapes.read_outcome_or_none(each) for each in _list(request, "outcomes"))
+                await far_outcomes(self._bus, self._link.id, [each for each in outcomes if each is not None])
                 return {"ok": True}
             case "hub.roster":
                 return await self._take_roster(request)

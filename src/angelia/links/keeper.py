@@ -86,7 +86,7 @@ class Keeper:
         check_connection_name(connection.name)
         neighbours = self._bus.neighbours
         old = neighbours.connections.get(connection.id)
-        if old is None and neighbours.is_taken(connection.name):
+        if old is None and neighbours.is_taken(connection.name) and neighbours.of_a_way(connection.name) is None:
             raise NameTaken(f"{connection.name} is the name of a hub here already. Nothing was changed.")
         if old is not None and old.fixed:
             raise BadRequest(f"The connection {connection.name} stands in the settings; change it there.")

@@ -18,6 +18,7 @@ from angelia.model.errors import AngeliaError
 
 log = logging.getLogger("angelia.links")
 COUNTED = 100_000  # waiting messages, at most
+STEADY_MS = 5_000  # that a link has to hold, or its end is the same trouble still, and it is dialled ever later
 LOOK_SECONDS = 1.0  # that a look at how it stands waits for the store
 BROKEN = Trouble(
     Kind.UNREACHABLE, "Something broke inside this hub; its log says what.", "It is tried again by itself."
@@ -38,7 +39,7 @@ class Line:
         self._free = asyncio.Event()
         self._free.set()
         self._link: asyncio.Task[None] | None = None
-        self._since = bus.clock.now()
+        self._since = self._down_since = bus.clock.now()
 
     # ------------------------------------------------------------------------------------------------------- waiting
 
@@ -59,15 +60,16 @@ class Line:
                 await self._tried.wait()
 
     def down_seconds(self) -> float:
-        """For how long it has been down."""
-        return 0.0 if self.up else (self.bus.clock.now() - self._since) / 1000
+        """For how long there has been no link that held."""
+        return 0.0 if self.up else (self.bus.clock.now() - self._down_since) / 1000
 
     # --------------------------------------------------------------------------------------------------------- changes
 
     def failed(self, trouble: Trouble) -> None:
         """A try, or a link, has ended in trouble."""
         if self.trouble is None or self.trouble.problem != trouble.problem:
-            log.warning("%s: %s %s", self.connection.name, trouble.problem, trouble.advice)
+            level = logging.INFO if self.bus.stopping else logging.WARNING
+            log.log(level, "%s: %s %s", self.connection.name, trouble.problem, trouble.advice)
         self.trouble = trouble
         self._tried.set()
 
@@ -90,7 +92,10 @@ class Line:
             self._free.set()
 
     def _change(self, *, up: bool) -> None:
-        self.up, self._since, self.trouble = up, self.bus.clock.now(), None
+        now = self.bus.clock.now()
+        if not up and now - self._since >= STEADY_MS:
+            self._down_since = now
+        self.up, self._since, self.trouble = up, now, None
         self.bus.neighbours.set_up(self.connection.id, up)
         log.info("%s is %s", self.connection.name, "connected" if up else "no longer connected")
         if up:

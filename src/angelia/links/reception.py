@@ -79,10 +79,17 @@ class Reception:
         bus, neighbours = self._bus, self._bus.neighbours
         known = neighbours.of_hub(met.hub)
         if known is None:
-            known = Connection(name=self._free_name(met.name), speaks=Speaks.HUB, hub=met.hub, key=met.key)
+            known = Connection(name=self._free_name(met), speaks=Speaks.HUB, hub=met.hub, key=met.key)
         line = self._line(known)
         if line.up and line.dialled_here and neighbours.me < met.hub:
             raise Refusal(FORBIDDEN, "A link between the two hubs is up.", {"reason": "already_linked"})
+        if met.key is not None and known.key not in (None, met.key):
+            raise Refusal(
+                FORBIDDEN,
+                f"This hub is paired with that one already, as {known.name}; that has to be removed first: "
+                f"angelia disconnect {known.name}.",
+                {"reason": "paired_already"},
+            )
         if met.key is not None:
             known = replace(known, key=met.key)
         if known != neighbours.connections.get(known.id):
@@ -91,6 +98,11 @@ class Reception:
         await line.end()
         return line
 
-    def _free_name(self, told: str) -> str:
-        tries = (told if n == 1 else f"{told[:60]}-{n}" for n in range(1, 1000))
-        return next(name for name in tries if not self._bus.neighbours.is_taken(name))
+    def _free_name(self, met: Met) -> str:
+        """What it says that it is called, where that is free here, or is what it is called behind another link."""
+        neighbours = self._bus.neighbours
+        known = neighbours.of_a_way(met.name)
+        if known is not None and known.hub == met.hub and met.name.lower() not in neighbours.connections:
+            return met.name
+        tries = (met.name if n == 1 else f"{met.name[:60]}-{n}" for n in range(1, 1000))
+        return next(name for name in tries if not neighbours.is_taken(name))

@@ -49,7 +49,7 @@ def of_network(error: Exception, where: str) -> Trouble:
     """A connection that could not be opened, or ended at once."""
     if isinstance(error, ssl.SSLCertVerificationError):
         problem = f"The certificate of {where} is not one to trust: {said(error.verify_message)}."
-        advice = "Name the file of the authority that signed it with --ca-file, or call the machine as it says."
+        advice = "Name the file of the authority that signed it with --ca, or call the machine as it says."
         return Trouble(Kind.REFUSED, problem, advice, lasting=True)
     if isinstance(error, ssl.SSLError):
         problem = f"{where} speaks no TLS that could be understood ({said(error.reason or str(error))})."

@@ -216,6 +216,14 @@ def read_outcome(given: object) -> Outcome:
     return found
 
 
+def read_outcome_or_none(given: object) -> Outcome | None:
+    """The same; None where it is none: it costs the others nothing."""
+    try:
+        return read_outcome(given)
+    except AngeliaError:
+        return None
+
+
 def read_stored(given: object, count: int) -> list[Stored]:
     """What became of ``count`` messages. ``BadRequest`` where it is no such answer."""
     found = _convert(given, list[Stored])
