@@ -107,12 +107,14 @@ def test_hubs_that_do_not_know_each_other_pair_by_a_code(two: tuple[Hub, Hub]) -
     assert f"angelia pair garage {target(far)}" in far.run("pair", ANGELIA_HUB_NAME="garage").stdout
     wrong = pair(here, "garage", target(far), code)  # the second one took its place
     assert wrong.returncode == 1
+    assert "The code is wrong, or is no longer good." in wrong.stderr
     assert "Nothing was kept" in wrong.stderr
     assert here.run("connections").stdout.startswith("no connections")
     code = far.run("pair").stdout.split()[0]
     done = pair(here, "garage", target(far), code.lower())
     assert (done.returncode, done.stdout[:30]) == (0, "garage is up: a hub, version 0"), done.stderr
     assert pair(here, "again", target(far), code).returncode == 1  # it is good once
+    (far.folder / "link.key").chmod(0o600)  # no hub starts with one that others may read
     for each in (here, far):
         each.restart()
     wait_up(here, "garage")
