@@ -1,6 +1,7 @@
 """The SQLite store on disks that fail: failed syncs, no space, power cuts; and readers that hold the log."""
 
 import asyncio
+import errno
 import random
 import threading
 from collections.abc import AsyncIterator
@@ -11,7 +12,7 @@ import pytest
 
 from angelia.bus.ports import Scope, Tx, View
 from angelia.model.errors import DiskFull, OutcomeUnknown, Unwell
-from angelia.storage.sqlite.full import Disk, Reserve
+from angelia.storage.sqlite.full import Disk, Reserve, index_bytes
 from angelia.storage.sqlite.store import SqliteStore
 from tests.conformance.conftest import ROOMY, SMALL
 from tests.conformance.mail import NOW, PLENTY, accept, delivery, envelope, lease, put, settle
@@ -145,6 +146,22 @@ async def fill(store: SqliteStore, size: int, first: int = 1000) -> None:
         await asyncio.gather(*units, return_exceptions=True)
 
 
+async def test_a_start_that_the_disk_does_not_let_says_which_store_it_is(path: Path, disk: FaultyDisk) -> None:
+    class Broken(Disk):
+        def fill(self, path: Path, size: int, block: bytes) -> bool:
+            raise OSError(errno.EIO, "Input/output error")
+
+    disk.fail_sync = lambda kind: True
+    with pytest.raises(Unwell, match=r"angelia\.db could not be used \(the fake disk could not sync\)"):
+        await open_store(path, disk)
+    disk.fail_sync = lambda kind: False
+    with pytest.raises(Unwell, match=r"angelia\.db could not be used \(Input/output error\)"):
+        await open_store(path, disk, disk=Broken())
+    store = await open_store(path, disk)
+    await put(store, 1)
+    await store.close()
+
+
 # ---------------------------------------------------------------------------------------------------------- a full disk
 
 
@@ -273,6 +290,23 @@ async def test_the_space_kept_back_is_really_written(tmp_path: Path) -> None:
     assert (info.st_size, info.st_blocks * 512 >= MIB) == (MIB, True)
     assert Disk().fill(file, MIB, b"")
     assert Disk().free(tmp_path) > 0
+
+
+async def test_the_logs_index_is_as_long_as_the_log_will_need(path: Path) -> None:
+    """SQLite would grow it in the middle of a commit, and a full disk would then be a commit that failed."""
+    store = await open_store(path, reserve=Reserve())
+    index = path.with_name("angelia.db-shm")
+    assert await asyncio.to_thread(Disk().size, index) >= index_bytes(Reserve().log_bytes) == 2 * 32_768
+    # Where the log grows, its index does so first: here readers keep it from being written over.
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM message").fetchall()
+    await fill(store, 40 * MIB)
+    log = await asyncio.to_thread(Disk().size, path.with_name("angelia.db-wal"))
+    assert log > 40 * MIB
+    assert await asyncio.to_thread(Disk().size, index) >= index_bytes(log)
+    other.close()
+    await store.close()
 
 
 # ----------------------------------------------------------------------------------------------------------- power cuts

@@ -1,7 +1,8 @@
 """Names: making them known, keying them, rotating and revoking their tokens, and forgetting them.
 
 What must stay true: keying a name keeps its mail, and from then on only its own token speaks for it. The old token and
-the new one overlap while one is rotated. A token is shown once and kept as its hash.
+the new one overlap while one is rotated. A token is shown once and kept as its hash. Whoever reads without the token
+that a name has come to need reads no more of it.
 """
 
 import base64
@@ -86,7 +87,7 @@ async def remove_agent(bus: Bus, name: str) -> None:
         raise BadRequest(f"{agent.handle} is known here from the start and stays so. Nothing was changed.")
     await bus.store.write(lambda tx: bus.directory.remove(tx, agent.mailbox))
     bus.events.note(What.NAME_REMOVED, bus.clock.now(), agent.handle)
-    _end_streams(bus, agent.mailbox)
+    _end_reading(bus, agent.mailbox)
     bus.runs.signals.wake(ADAPTERS)
 
 
@@ -106,7 +107,7 @@ async def make_token(bus: Bus, caller: Caller, name: str) -> tuple[str, Token]:
         agent = tx.agent(name.lower()) or Agent(handle=name, created_at=now, seen_at=now)
         bus.directory.put(tx, replace(agent, keyed=True, member=True))
         if not agent.keyed:  # whoever reads it now has shown no token
-            tx.then(lambda: _end_streams(bus, agent.mailbox))
+            tx.then(lambda: _end_reading(bus, agent.mailbox))
         for old in (token for token in tx.tokens() if token.mailbox == agent.mailbox):
             if old.ends_at is None:
                 bus.directory.put_token(tx, replace(old, ends_at=now + OVERLAP_SECONDS * 1000))
@@ -129,13 +130,14 @@ async def revoke_token(bus: Bus, caller: Caller, name: str, token_id: str) -> No
         raise NotFound(f"{name} has no token '{token_id[:40]}'. Nothing was changed.")
     await bus.store.write(lambda tx: bus.directory.remove_token(tx, token))
     bus.events.note(What.TOKEN_REVOKED, bus.clock.now(), bus.directory.name_of(token.mailbox))
-    _end_streams(bus, token.mailbox)
+    _end_reading(bus, token.mailbox)
 
 
-def _end_streams(bus: Bus, mailbox: str) -> None:
-    """Who may still read comes back, and says so anew."""
+def _end_reading(bus: Bus, mailbox: str) -> None:
+    """Who may still read comes back, and says so anew; who waits in a claim looks again whether it may."""
     for stream in bus.streams.of(mailbox):
         stream.end("bye")
+    bus.signals.wake(mailbox)
 
 
 def forget_idle(bus: Bus) -> None:

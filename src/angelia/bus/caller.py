@@ -5,7 +5,7 @@ look at tokens. A name is *open* (anyone on loopback may use it) or *keyed* (onl
 administers. What a caller may not see is "not found", not "forbidden".
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from angelia.model.address import HUB, PERSON, PRESENCE, RESERVED, check_handle
@@ -23,10 +23,12 @@ class Rank(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One request's origin. ``name`` is the token's agent or connection; None for open and admin."""
+    """One request's origin. ``name`` is the token's agent or connection; None for open and admin. ``token``: the digest
+    of an agent's token that it showed."""
 
     rank: Rank
     name: str | None = None
+    token: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
     def mailbox(self) -> str | None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from angelia.bus.ports import Store, Tx
+from angelia.bus.visits import Visits
 from angelia.model.address import PERSON, RESERVED, SEED_AGENTS, Address
 from angelia.model.agent import Agent, Token
 from angelia.model.errors import RateLimited, UnknownAgent
@@ -27,6 +28,7 @@ class Directory:
 
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
+        self.visits = Visits()
         self._tokens: dict[bytes, Token] = {}
         self._members: set[str] = set()
         self._left: set[str] = set()
@@ -182,8 +184,15 @@ class Directory:
         (self._members.add if agent.member else self._members.discard)(agent.mailbox)
         self._changes += 1
 
+    def end_visits(self, now: int) -> None:
+        """End what is still at work under a token that proves nothing any more, such as one that was rotated."""
+        for digest in self.visits.tokens():
+            if self.token_agent(digest, now) is None:
+                self.visits.end(digest)
+
     def _forget(self, token: Token) -> None:
         self._tokens.pop(token.digest, None)
+        self.visits.end(token.digest)
 
     def _unset(self, mailbox: str) -> None:
         self.agents.pop(mailbox, None)

@@ -35,6 +35,7 @@ async def keep_time(bus: Bus, keepalive_seconds: float) -> None:
         if now >= forget_at:
             forget_at = now + FORGET_SECONDS
             forget_idle(bus)
+        bus.directory.end_visits(bus.clock.now())
         if bus.streams.count:
             patrol(bus, now, keepalive_seconds)
         until = min(sweep_at, bus.timers.next() or sweep_at)

@@ -16,6 +16,7 @@ from angelia.bus.agents import (
 from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
 from angelia.bus.directory import digest_of
 from angelia.bus.subscribe import End
+from angelia.bus.visits import Visit
 from angelia.model.agent import Agent
 from angelia.model.errors import (
     AngeliaError,
@@ -99,10 +100,58 @@ async def test_two_rotations_at_once_leave_one_token_without_an_end(hub: SmallHu
 
 async def test_keying_and_learning_in_one_commit_do_not_open_the_name_again(hub: SmallHub) -> None:
     await hub.clock.advance(2 * 3600)
-    await asyncio.gather(make_token(hub.bus, ADMIN, "ann"), hub.send("ann", "bob"), hub.take("ann"))
+    *_, taken = await asyncio.gather(
+        make_token(hub.bus, ADMIN, "ann"), hub.send("ann", "bob"), hub.take("ann"), return_exceptions=True
+    )
+    assert isinstance(taken, TokenRequired)  # it was keyed before anything could be taken
     assert hub.bus.directory.is_keyed("ann")
     await hub.restart()
     assert hub.bus.directory.is_keyed("ann")
+
+
+async def test_whoever_waits_in_a_claim_when_the_name_is_keyed_gets_none_of_its_mail(hub: SmallHub) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(asyncio.wait_for(_refused(hub), 5))
+        await settle()
+        await make_token(hub.bus, ADMIN, "ann")
+        await hub.send()
+        assert await waiting
+    assert (await hub.take_one()).delivery.attempt == 1
+
+
+async def _refused(hub: SmallHub) -> bool:
+    with pytest.raises(TokenRequired):
+        await hub.take("ann", wait_seconds=60)
+    return True
+
+
+async def test_what_is_at_work_under_a_token_ends_with_it(hub: SmallHub) -> None:
+    """At once where it is revoked or its name removed; within the second where its time runs out."""
+    ended: list[str] = []
+    visits = hub.bus.directory.visits
+
+    def visit(secret: str, name: str) -> Visit:
+        made = Visit(visits, digest_of(secret), lambda: ended.append(name))
+        made.__enter__()
+        return made
+
+    first, _ = await make_token(hub.bus, ADMIN, "ann")
+    visit(first, "rotated")
+    second, token = await make_token(hub.bus, ADMIN, "ann")
+    visit(second, "revoked")
+    gone, _ = await make_token(hub.bus, ADMIN, "bob")
+    visit(gone, "removed")
+    await hub.clock.advance(OVERLAP_SECONDS - 1)
+    hub.bus.directory.end_visits(hub.clock.now())
+    assert ended == []
+    await hub.clock.advance(1)
+    hub.bus.directory.end_visits(hub.clock.now())
+    assert ended == ["rotated"]
+    await revoke_token(hub.bus, ADMIN, "ann", token.id)
+    assert ended == ["rotated", "revoked"]
+    await remove_agent(hub.bus, "bob")
+    assert ended == ["rotated", "revoked", "removed"]
+    assert visits.tokens() == []
 
 
 async def test_keying_and_editing_in_one_commit_do_not_undo_each_other(hub: SmallHub) -> None:

@@ -30,6 +30,16 @@ def test_names_are_compared_without_regard_to_case(data_dir: Path) -> None:
     assert tokens.find(str(data_dir), "Scout") is None
 
 
+def test_one_that_others_can_read_is_refused_with_the_command_that_closes_it(data_dir: Path) -> None:
+    path = tokens.save(str(data_dir), "scout", "secret-1")
+    os.chmod(path, 0o640)
+    with pytest.raises(Refused, match="chmod 600") as refused:
+        tokens.read(str(data_dir), "scout")
+    assert "secret-1" not in str(refused.value)
+    os.chmod(path, 0o600)
+    assert tokens.read(str(data_dir), "scout") == "secret-1"
+
+
 def test_nobody_gets_anothers(data_dir: Path) -> None:
     tokens.save(str(data_dir), "scout", "secret-1")
     assert tokens.read(str(data_dir), "scou") is None

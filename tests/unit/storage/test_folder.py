@@ -1,6 +1,8 @@
 """The data folder: private, ours, on a disk of this machine."""
 
 import os
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -48,14 +50,31 @@ def test_a_folder_of_this_machine_is_made_and_private(tmp_path: Path) -> None:
     prepare(str(path))
 
 
-def test_an_open_folder_is_closed_when_it_is_ours_or_empty(tmp_path: Path) -> None:
-    for name in ("empty", "ours"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "ours" / "hub.lock").touch()
-    for name in ("empty", "ours"):
-        private(str(tmp_path / name))
-        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
+def test_an_open_folder_is_closed_while_it_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty").chmod(0o755)
+    private(str(tmp_path / "empty"))
+    assert (tmp_path / "empty").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o710, 0o701, 0o770, 0o777])
+def test_a_hubs_folder_that_is_open_is_refused_with_the_command_that_closes_it(tmp_path: Path, mode: int) -> None:
+    ours = tmp_path / "a hub's"
+    ours.mkdir()
+    (ours / "hub.lock").touch()
+    ours.chmod(mode)
+    with pytest.raises(UnfitFolder) as refused:
+        private(str(ours))
+    assert ours.stat().st_mode & 0o777 == mode
+    mend(refused.value)
+    private(str(ours))
+
+
+def mend(refused: UnfitFolder) -> None:
+    """Do what it says, as a person would paste it."""
+    command = str(refused).partition(": chmod ")[2]
+    words = shlex.split("chmod " + command.split(". If ")[0])
+    subprocess.run(words, check=True)
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
@@ -79,13 +98,35 @@ def test_a_secret_is_made_once_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "admin.token"
     made = secret(str(path))
     assert len(made) == 64
-    path.chmod(0o644)
-    assert secret(str(path)) == made
     assert path.stat().st_mode & 0o777 == 0o600
+    assert secret(str(path)) == made
     path.write_text("short")
     with pytest.raises(UnfitFolder, match="no secret"):
         secret(str(path))
     assert os.listdir(tmp_path) == ["admin.token"]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o666])
+def test_a_secret_that_others_can_read_is_refused_with_the_command_that_closes_it(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "admin token"
+    made = secret(str(path))
+    path.chmod(mode)
+    with pytest.raises(UnfitFolder) as refused:
+        secret(str(path))
+    assert made not in str(refused.value)
+    assert path.stat().st_mode & 0o777 == mode
+    mend(refused.value)
+    assert secret(str(path)) == made
+
+
+def test_a_secret_behind_a_link_or_in_a_pipe_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("x" * 64)
+    (tmp_path / "elsewhere").chmod(0o600)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for name in ("link", "pipe"):
+        with pytest.raises(UnfitFolder):
+            secret(str(tmp_path / name))
 
 
 def test_a_file_system_that_is_mounted_read_only_is_known_as_such(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from angelia.model.address import LOCAL, check_handle, mailbox_of
 from angelia.model.errors import UnknownAgent
 from angelia.protocol import native
 from angelia.protocol.adapters import kind_of
+from angelia.protocol.answers import RemovedOut, RevokedOut
 from angelia.protocol.bot_relay_rows import Row
 from angelia.protocol.times import rfc3339
 
@@ -55,7 +56,7 @@ async def remove(call: Call, bus: Bus, hub: Hub) -> None:
     """Forget a name and its tokens; mail that waits for it stays until its time to live."""
     may(call.caller, "remove_agent")
     await remove_agent(bus, call.param("handle"))
-    await call.answer({"removed": call.param("handle")})
+    await call.answer(RemovedOut(call.param("handle")))
 
 
 async def new_token(call: Call, bus: Bus, hub: Hub) -> None:
@@ -72,7 +73,7 @@ async def end_token(call: Call, bus: Bus, hub: Hub) -> None:
     """Make a token worthless at once."""
     may(call.caller, "rotate_token")
     await revoke_token(bus, call.caller, call.param("handle"), call.param("id"))
-    await call.answer({"revoked": call.param("id")})
+    await call.answer(RevokedOut(call.param("id")))
 
 
 def _out(row: Presence) -> native.AgentOut:

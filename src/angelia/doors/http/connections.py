@@ -14,6 +14,7 @@ from angelia.model.connection import check_connection_name
 from angelia.model.errors import BadRequest
 from angelia.protocol import connections as shapes
 from angelia.protocol import native
+from angelia.protocol.answers import RemovedOut
 
 DEPTH = 4  # an object with lists of names
 NO_STORE = ((b"cache-control", b"no-store"),)
@@ -48,7 +49,7 @@ async def disconnect(call: Call, bus: Bus, hub: Hub) -> None:
     may(call.caller, "connect")
     name = call.param("name")
     await hub.links.disconnect(name)
-    await call.answer({"removed": name})
+    await call.answer(RemovedOut(name))
 
 
 async def offer(call: Call, bus: Bus, hub: Hub) -> None:

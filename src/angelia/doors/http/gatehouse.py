@@ -5,9 +5,12 @@ own (403), the size is bounded (413), a body is not packed, and JSON under /v1 (
 one (401). So no page of another site, and no name that was rebound to loopback, reaches a handler. The Unix socket is
 exempt from Host and Origin, and whoever comes by it as the hub's own user is admin. A WebSocket passes by the same
 rules; there an application of its own (Hermes' Desktop), whose origin is no site, is admitted with a valid token.
+A wrong token is answered at a pace (``guesses.py``), and whoever is in on a token is cut off when that ends.
 """
 
+import asyncio
 import hmac
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
@@ -15,7 +18,9 @@ from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
 from angelia.bus.core import Bus
 from angelia.bus.directory import digest_of
 from angelia.bus.events import What
+from angelia.bus.visits import Visit
 from angelia.doors.http.call import CALLER, Call, Gone, Receive, Scope, Send
+from angelia.doors.http.guesses import Guesses
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.problem import answer_error
 from angelia.doors.http.upgrade import GATEWAY, HUBS, Serve, refuse, token_of
@@ -23,6 +28,7 @@ from angelia.model.errors import (
     AngeliaError,
     ForeignOrigin,
     NotFound,
+    RateLimited,
     TokenRequired,
     TooLarge,
     UnsupportedType,
@@ -33,6 +39,13 @@ TOKENLESS = ("/health", HUBS)  # what is reached without a token even from beyon
 THROW_AWAY_BYTES = 32 * 1024 * 1024
 THROW_AWAY_SECONDS = 2.0
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+OWN_PORTS = {"http": 80, "https": 443}  # where an origin names none
+_LIKE_A_TOKEN = re.compile(r"[A-Za-z0-9_=-]{40,}")  # longer than an id; the shortest token has 43 letters
+GOODBYE_SECONDS = 0.25  # that a stream has for its last word, once its token has ended
+
+
+class _WrongToken(TokenRequired):
+    """Somebody may be guessing."""
 
 
 class Gatehouse:
@@ -43,9 +56,9 @@ class Gatehouse:
     ) -> None:
         """``upgrades``: who serves WebSockets, by path."""
         self._inner, self._bus, self._hub, self._upgrades = inner, bus, hub, upgrades
-        names = [*LOOPBACK, *hub.host_names]
-        bare = {name.lower().encode() for name in names}
-        self._hosts = bare | {b"%b:%d" % (name, hub.port) for name in bare}
+        self._guesses = Guesses(bus.clock.monotonic)
+        self._hosts = _spelt([*LOOPBACK, *hub.host_names], hub.port)
+        self._origins = _origins(hub)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer why not."""
@@ -56,12 +69,20 @@ class Gatehouse:
             return
         call = Call(scope, receive, send)
         try:
-            scope[CALLER] = self._admit(call, scope["headers"])
-        except AngeliaError as error:
+            caller = scope[CALLER] = self._admit(call, scope["headers"])
+        except AngeliaError as refused:
+            error = await self._paced(call, refused)
             self._note(call, error)
             await answer_error(call, error)
             await call.throw_away(THROW_AWAY_BYTES, THROW_AWAY_SECONDS)
             return
+        if caller.token is None:
+            await self._serve(call)
+            return
+        with self._visit(call, caller.token):
+            await self._serve(call)
+
+    async def _serve(self, call: Call) -> None:
         try:
             await self._inner(call)
         except Gone:
@@ -80,11 +101,13 @@ class Gatehouse:
             serve = self._upgrades.get(call.scope["path"])
             if serve is None:
                 raise NotFound(f"There is no WebSocket at {call.scope['path'][:200]}; the gateway is at {GATEWAY}.")
-        except AngeliaError as error:
+        except AngeliaError as refused:
+            error = await self._paced(call, refused)
             self._note(call, error)
             await refuse(call, error)
             return
-        await serve(caller, call.connection, call.receive, call.send)
+        with self._visit(call, caller.token):
+            await serve(caller, call.connection, call.receive, call.send)
 
     def _admit_upgrade(self, call: Call) -> Caller:
         found: dict[bytes, bytes] = {}
@@ -95,21 +118,45 @@ class Gatehouse:
             found[name] = found[name] + b" " + value if name in found else value
         bearer = found.get(b"authorization")
         token = token_of(call, _bearer(bearer) if bearer is not None else None)
-        origin = found.get(b"origin", b"")
-        of_program = bool(origin) and token is not None and not _is_site(origin)
+        origin, site = found.get(b"origin"), found.get(b"sec-fetch-site")
+        of_program = bool(origin) and token is not None and not _is_site(origin or b"")
         if not call.connection.by_socket:
-            site = found.get(b"sec-fetch-site", b"")
-            self._check_origin(hosts, b"" if of_program else origin, b"" if of_program else site)
+            self._check_origin(hosts, None if of_program else origin, None if of_program else site)
         return self._caller(call, token)
 
+    async def _paced(self, call: Call, error: AngeliaError) -> AngeliaError:
+        """The refusal as it is answered: one of a wrong token after a while, or, of too many, that there are."""
+        if not isinstance(error, _WrongToken) or call.connection.by_socket:
+            return error
+        peer = call.scope.get("client")
+        try:
+            await asyncio.sleep(self._guesses.wait(peer[0] if peer else ""))
+        except RateLimited as many:
+            return many
+        return error
+
+    def _visit(self, call: Call, token: bytes | None) -> Visit:
+        """A call as one that ends with its token."""
+        loop = asyncio.get_running_loop()
+        visit = Visit(self._bus.directory.visits, token, lambda: loop.call_later(GOODBYE_SECONDS, cut_off))
+
+        def cut_off() -> None:
+            if not visit.over:
+                call.connection.abort()
+
+        return visit
+
     def _note(self, call: Call, error: AngeliaError) -> None:
-        """For whoever watches. Not the path: it may hold a lease's token."""
-        self._bus.events.note(What.REFUSED, self._bus.clock.now(), call.caller.name, f"{error.code}: {error.detail}")
+        """For whoever watches. Not the path: it may hold a lease's token; nor a token that stood in a wrong place."""
+        said = _LIKE_A_TOKEN.sub("…", f"{error.code}: {error.detail}")
+        self._bus.events.note(What.REFUSED, self._bus.clock.now(), call.caller.name, said)
 
     def _admit(self, call: Call, headers: Sequence[tuple[bytes, bytes]]) -> Caller:
         hosts: list[bytes] = []
         token: str | None = None
-        kind = coding = length = origin = site = b""
+        kind = coding = length = b""
+        origin: bytes | None = None
+        site: bytes | None = None
         chunked = False
         for name, value in headers:
             if name == b"host":
@@ -123,9 +170,9 @@ class Gatehouse:
             elif name == b"content-encoding":
                 coding = value.strip().lower()
             elif name == b"origin":
-                origin += b" " + value
+                origin = value if origin is None else origin + b" " + value
             elif name == b"sec-fetch-site":
-                site = value
+                site = value if site is None else site + b" " + value
             elif name == b"authorization":
                 token = _bearer(value)
         if not call.connection.by_socket:
@@ -142,15 +189,13 @@ class Gatehouse:
                 _check_type(kind)
         return self._caller(call, token)
 
-    def _check_origin(self, hosts: list[bytes], origin: bytes, site: bytes) -> None:
+    def _check_origin(self, hosts: list[bytes], origin: bytes | None, site: bytes | None) -> None:
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             shown = b", ".join(hosts).decode("latin-1")[:100]
             raise WrongHost(f"Host is '{shown}'; this hub answers for 127.0.0.1, localhost and [::1] on its own port.")
-        if origin:
-            parts = urlsplit(origin.decode("latin-1").strip().lower())
-            if parts.scheme not in ("http", "https") or parts.netloc.encode("latin-1") not in self._hosts or parts.path:
-                raise ForeignOrigin("The Origin is another site's. Nothing was done.")
-        if site and site not in (b"same-origin", b"none"):
+        if origin is not None and origin.lower() not in self._origins:
+            raise ForeignOrigin("The Origin is another site's. Nothing was done.")
+        if site is not None and site not in (b"same-origin", b"none"):
             raise ForeignOrigin("Sec-Fetch-Site says that another site is calling. Nothing was done.")
 
     def _caller(self, call: Call, token: str | None) -> Caller:
@@ -160,13 +205,31 @@ class Gatehouse:
                 return ADMIN
             name = self._bus.directory.token_agent(digest, self._bus.clock.now())
             if name is None:
-                raise TokenRequired("That token is not known here, or was revoked. Nothing was done.")
-            return Caller(Rank.AGENT, name)
+                raise _WrongToken("That token is not known here, or was revoked. Nothing was done.")
+            return Caller(Rank.AGENT, name, digest)
         if call.connection.local_admin:
             return ADMIN
         if self._hub.tokens_only and call.scope["path"] not in TOKENLESS:
             raise TokenRequired("This hub is reached from beyond its own machine: every call takes a token.")
         return OPEN
+
+
+def _spelt(names: Sequence[str], port: int) -> frozenset[bytes]:
+    """Names with this port, and without one."""
+    bare = {name.lower().encode() for name in names}
+    return frozenset(bare | {b"%b:%d" % (name, port) for name in bare})
+
+
+def _origins(hub: Hub) -> frozenset[bytes]:
+    """What an Origin may be, letter by letter. A page of this machine without a port came from another program, unless
+    the hub has the scheme's own; one of a configured name came through the proxy that the name is for."""
+    found: set[bytes] = set()
+    for scheme, own in OWN_PORTS.items():
+        hosts = _spelt(hub.host_names, hub.port) | _spelt(LOOPBACK, hub.port)
+        if hub.port != own:
+            hosts -= {name.encode() for name in LOOPBACK} - _spelt(hub.host_names, hub.port)
+        found |= {scheme.encode() + b"://" + host for host in hosts}
+    return frozenset(found)
 
 
 def _is_site(origin: bytes) -> bool:

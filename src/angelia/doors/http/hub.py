@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
+
+from msgspec import UNSET
 
 from angelia.bus.caller import may
 from angelia.bus.core import Bus
@@ -11,6 +13,7 @@ from angelia.bus.health import Health, look
 from angelia.doors.http.call import Call
 from angelia.model.connection import Condition, Connection
 from angelia.model.errors import BadRequest, NotFound
+from angelia.protocol.answers import DownOut, GatewayStatusOut, HealthOut, Link, Online, SelfTest, StatusOut
 from angelia.protocol.times import rfc3339
 from angelia.protocol.turns import CheckOut
 
@@ -114,12 +117,13 @@ async def health(call: Call, bus: Bus, hub: Hub) -> None:
     """Whether the hub is well, by a self-test at most 5 s old, and which hub it is."""
     seen = await look(bus, hub.health)
     failing = "the hub is stopping" if bus.stopping else seen.failing
-    found = _identity(bus, hub) | {
-        "status": "ok" if failing is None else "unwell",
-        "self_test": {"at": rfc3339(seen.at_utc), "milliseconds": seen.milliseconds},
-    }
-    if failing is not None:
-        found |= {"failing": failing, "code": "unwell"}
+    found = HealthOut(
+        **_identity(bus, hub),
+        status="ok" if failing is None else "unwell",
+        self_test=SelfTest(rfc3339(seen.at_utc), seen.milliseconds),
+        failing=UNSET if failing is None else failing,
+        code=UNSET if failing is None else "unwell",
+    )
     await call.answer(found, 200 if failing is None else 503, headers=((b"cache-control", b"no-store"),))
 
 
@@ -132,33 +136,34 @@ async def status(call: Call, bus: Bus, hub: Hub) -> None:
     agents = sorted(bus.directory.agents.values(), key=lambda agent: agent.mailbox)
     online = {agent.handle: bus.streams.own(agent.mailbox) is not None for agent in agents}
     queues = {agent.handle: bus.store.load(agent.mailbox).queued for agent in agents}
-    told = _identity(bus, hub) | {
-        "dead": found.dead,
-        "held": found.held,
-        "disk_free_bytes": disk.free_bytes if disk else None,
-        "log_bytes": disk.log_bytes if disk else None,
-        "waiting_since": {handle: rfc3339(since) for handle, since in found.waiting_since.items()},
-        "agents": {handle: {"online": here} for handle, here in online.items()},
-        "queues": queues,
-        "connections": {link.connection.name: {"up": link.up, "waiting": link.waiting} for link in links},
-        "subscribers": online,
-        "streams": bus.streams.count,
-        "waiting_for_human": bus.store.load("human").queued,
-        "problems": found.problems,
-    }
+    told = StatusOut(
+        **_identity(bus, hub),
+        dead=found.dead,
+        held=found.held,
+        disk_free_bytes=disk.free_bytes if disk else None,
+        log_bytes=disk.log_bytes if disk else None,
+        waiting_since={handle: rfc3339(since) for handle, since in found.waiting_since.items()},
+        agents={handle: Online(here) for handle, here in online.items()},
+        queues=queues,
+        connections={link.connection.name: Link(link.up, link.waiting) for link in links},
+        subscribers=online,
+        streams=bus.streams.count,
+        waiting_for_human=bus.store.load("human").queued,
+        problems=found.problems,
+    )
     await call.answer(told, headers=((b"cache-control", b"no-store"),))
 
 
 async def down(call: Call, bus: Bus, hub: Hub) -> None:
     """Stop the hub: it says goodbye to every stream, commits everything, and ends."""
     may(call.caller, "stop_hub")
-    await call.answer({"stopping": True, "pid": hub.pid}, 202)
+    await call.answer(DownOut(True, hub.pid), 202)
     hub.stop()
 
 
 async def gateway_status(call: Call, bus: Bus, hub: Hub) -> None:
     """What a client of the gateway asks first: whether and how one signs in."""
-    told = {"version": hub.version, "product": "angelia", "auth_required": False, "auth_providers": []}
+    told = GatewayStatusOut(hub.version, "angelia", auth_required=False, auth_providers=[])
     await call.answer(told, headers=((b"cache-control", b"no-store"),))
 
 
@@ -172,7 +177,7 @@ async def hubs(call: Call, bus: Bus, hub: Hub) -> None:
     raise BadRequest("This is a WebSocket, for other hubs. Nothing was done.")
 
 
-def _identity(bus: Bus, hub: Hub) -> dict[str, object]:
+def _identity(bus: Bus, hub: Hub) -> dict[str, Any]:
     return {
         "product": "angelia",
         "version": hub.version,

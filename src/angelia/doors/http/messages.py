@@ -20,6 +20,7 @@ from angelia.model.envelope import Kind, Lane, Replay
 from angelia.model.errors import BadRequest, CallerError, TooLarge
 from angelia.model.failure import Reason, prose
 from angelia.protocol import native
+from angelia.protocol.answers import BatchOut, BroadcastOut, OutcomeOut, RefusedOut
 from angelia.protocol.json import compact, struct
 from angelia.protocol.seed_bus import read_payload
 
@@ -74,13 +75,13 @@ async def _send_batch(call: Call, bus: Bus, data: bytes) -> None:
             outcomes[place] = error
     for place, outcome in zip(drafts, await publish_many(bus, list(drafts.values())), strict=True):
         outcomes[place] = outcome
-    await call.answer({"outcomes": [_outcome(each) for each in outcomes if each is not None]})
+    await call.answer(BatchOut([_outcome(each) for each in outcomes if each is not None]))
 
 
-def _outcome(outcome: Accepted | CallerError) -> dict[str, object]:
+def _outcome(outcome: Accepted | CallerError) -> OutcomeOut:
     if isinstance(outcome, CallerError):
-        return {"status": outcome.status, "problem": as_dict(outcome)}
-    return {"status": 200 if outcome.duplicate else 201, "sent": sent(outcome)}
+        return OutcomeOut(status=outcome.status, problem=as_dict(outcome))
+    return OutcomeOut(status=200 if outcome.duplicate else 201, sent=sent(outcome))
 
 
 def draft_of(bus: Bus, caller: Caller, asked: native.SendIn, *, key: str | None = None) -> Draft:
@@ -147,17 +148,15 @@ async def broadcast(call: Call, bus: Bus, hub: Hub) -> None:
     )
     accepted = await publish(bus, draft)
     rows = accepted.deliveries
-    answer: dict[str, object] = {
-        "delivered": not accepted.refused and all(row.hand is not None and row.attempt == 1 for row in rows),
-        "stored": True,
-        "id": accepted.envelope.id,
-        "to": [row.to for row in rows],
-        "seq": max(row.seq for row in rows),
-    }
-    if accepted.duplicate:
-        answer["duplicate"] = True
-    if accepted.refused:
-        answer["refused"] = [{"to": to, "code": error.code} for to, error in accepted.refused]
+    answer = BroadcastOut(
+        delivered=not accepted.refused and all(row.hand is not None and row.attempt == 1 for row in rows),
+        stored=True,
+        id=accepted.envelope.id,
+        to=[row.to for row in rows],
+        seq=max(row.seq for row in rows),
+        duplicate=True if accepted.duplicate else UNSET,
+        refused=[RefusedOut(to, error.code) for to, error in accepted.refused] or UNSET,
+    )
     await call.answer(answer)
 
 

@@ -5,6 +5,8 @@ What must stay true:
 - A request's head is at most ``Patience.head_bytes`` and is there within ``head_seconds`` of the connection, or of its
   own first byte; trailers, chunk framing and the rest of a body that was refused are bounded by the same two. A
   connection that asks for nothing is closed. A stream that is being answered has no such limit: it may last for days.
+- A body that somebody waits for comes at ``body_bytes`` in each ``body_seconds`` at least, or is refused. Time in which
+  this side does not read is nobody's fault and does not count.
 - However many requests are sent ahead on one connection, they are answered in order; beyond a bound nothing is read
   until some are. When the connection is lost every one of them hears of it (uvicorn tells only the last).
 - What is no request is told why, behind the answers that are still due; only where an answer has begun that cannot be
@@ -22,16 +24,20 @@ from typing import Any
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from angelia.doors.http.connection import KEY, Connection, of_transport
+from angelia.doors.http.parser_words import what_the_parser_says
+from angelia.doors.http.way_out import WayOut
 
 _HEADERS = 256
 _SENT_AHEAD = 64
 # What is parsed at once where it may be many requests: the parser cannot be stopped between two.
 _PIECE_BYTES = 2048
+# Of these in one turn of the loop: a head and its body; or two milliseconds, where they are all chunks of a byte.
+_PIECES = 2
 # How long a caller who was refused may go on sending before the connection is cut, so that the answer reaches it.
 _LINGER_SECONDS = 2
 
@@ -39,11 +45,21 @@ _LINGER_SECONDS = 2
 class Patience:
     """How much, and how long, a connection may keep us waiting."""
 
-    __slots__ = ("head_bytes", "head_seconds", "idle_seconds")
+    __slots__ = ("body_bytes", "body_seconds", "head_bytes", "head_seconds", "idle_seconds")
 
-    def __init__(self, *, head_bytes: int = 64 * 1024, head_seconds: float = 10, idle_seconds: float = 75) -> None:
-        """Idle is over a minute, so that who polls each minute keeps the connection."""
+    def __init__(
+        self,
+        *,
+        head_bytes: int = 64 * 1024,
+        head_seconds: float = 10,
+        body_bytes: int = 10 * 1024,
+        body_seconds: float = 10,
+        idle_seconds: float = 75,
+    ) -> None:
+        """Idle is over a minute, so that who polls each minute keeps the connection. No line is so slow that it brings
+        less than a kilobyte a second."""
         self.head_bytes, self.head_seconds, self.idle_seconds = head_bytes, head_seconds, idle_seconds
+        self.body_bytes, self.body_seconds = body_bytes, body_seconds
 
 
 class _Flow(FlowControl):
@@ -62,36 +78,6 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class _WayOut:
-    """What a request's answer is written to: its head leaves together with the first piece of its body.
-
-    Each write is a packet of its own, which costs more than all that is made for it, and wakes the reader twice.
-    """
-
-    __slots__ = ("_head", "_transport")
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._head: bytes | None = None
-
-    def write(self, data: bytes) -> None:
-        if self._head is None and not data.startswith(b"HTTP/1.1 1"):
-            self._head = data
-        elif self._head:
-            self._transport.write(self._head + data)
-            self._head = b""
-        else:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        if self._head:
-            self._transport.write(self._head)
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-
 class HubProtocol(HttpToolsProtocol):
     """``HubServer`` makes one for each connection."""
 
@@ -107,7 +93,10 @@ class HubProtocol(HttpToolsProtocol):
         self._body_left = 0  # of a body whose length was said: no request begins in so many bytes
         self._unused_bytes = 0  # received since the last piece of a body: held by the parser, or thrown away
         self._head_has_begun = False
+        self._turn: asyncio.Handle | None = None  # in which it is parsed on
         self._late: asyncio.TimerHandle | None = None
+        self._body_late: asyncio.TimerHandle | None = None
+        self._body_came = 0  # bytes of a body since somebody last looked
         self._passed_over = False
         self._refusal: tuple[int, str, str] | None = None
         self._is_deaf = self._owes_refusal = False
@@ -137,6 +126,9 @@ class HubProtocol(HttpToolsProtocol):
         if self._connection.on_lost is not None:
             self._connection.on_lost()
         self._stop_being_patient()
+        self._unset_keepalive_if_required()  # uvicorn would remember one that was reset until then
+        if self._turn is not None:
+            self._turn.cancel()
         for cycle in [self._answering, *(cycle for cycle, _ in self.pipeline)]:
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
@@ -153,10 +145,15 @@ class HubProtocol(HttpToolsProtocol):
         self._read_on()
 
     def _read_on(self) -> None:
-        """Parse what there is, as far as there is room for more requests."""
-        while self._unread:
+        """Parse what there is, as far as there is room for more requests, and no more than others can wait for."""
+        pieces = 0
+        while self._unread and self._turn is None:
             if len(self.pipeline) >= _SENT_AHEAD:
                 self.flow.hold()
+                return
+            if (pieces := pieces + 1) > _PIECES:
+                self.flow.hold()
+                self._turn = self.loop.call_soon(self._read_further)
                 return
             most = max(_PIECE_BYTES, self._body_left)
             piece, self._unread = self._unread[:most], self._unread[most:]
@@ -167,6 +164,15 @@ class HubProtocol(HttpToolsProtocol):
                 rest, self._unread = bytes(self._unread), memoryview(b"")
                 if rest:
                     self.transport.get_protocol().data_received(rest)  # type: ignore[attr-defined]
+
+    def _read_further(self) -> None:
+        self._turn = None
+        self.flow.is_held = False
+        if self.transport.is_closing():
+            return
+        if not self.pipeline and not self._body_waits:
+            self.flow.resume_reading()
+        self._read_on()
 
     def _parse(self, data: memoryview) -> None:
         self._unused_bytes += len(data)
@@ -179,6 +185,14 @@ class HubProtocol(HttpToolsProtocol):
             self._refuse(431, "too_large", f"The head of a request has at most {self._patience.head_bytes} bytes.")
         elif self._is_reading_requests and self._is_idle and self.timeout_keep_alive_task is None:
             self._be_patient()
+        if self._body_late is None and self._is_reading_requests and self._breaks_off:
+            self._watch_the_body()
+
+    @property
+    def _body_waits(self) -> bool:
+        """Whoever answers has not taken what is here of the body."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and len(cycle.body) > HIGH_WATER_LIMIT
 
     @property
     def _is_idle(self) -> bool:
@@ -229,31 +243,33 @@ class HubProtocol(HttpToolsProtocol):
         for name, value in self.headers:
             if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
                 return 400, "bad_request", "The only Transfer-Encoding here is chunked. Nothing was done."
-        if self.parser.get_method() == b"CONNECT":
-            return 400, "bad_request", "This is no proxy."
+        if self.parser.get_method() == b"CONNECT" or not self.url.startswith((b"/", b"*")):
+            return 400, "bad_request", "This is no proxy: ask for a path, such as /health. Nothing was done."
         return None
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body; the application bounds the whole."""
         self._unused_bytes = 0
         self._body_left = max(0, self._body_left - len(body))
+        self._body_came += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
         self._unused_bytes = self._body_left = 0
+        self._stop_being_patient()
         if not self._passed_over:
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
         if cycle.scope["method"] != "HEAD":
-            cycle.transport = _WayOut(self.transport)  # type: ignore[assignment]
+            cycle.transport = WayOut(self.transport)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """Go on with what was sent ahead, and behind it with what was wrong."""
-        self.flow.is_held = False
+        self.flow.is_held = self._turn is not None
         super().on_response_complete()
         if self._is_deaf:
             if self._owes_refusal and self._is_idle:
@@ -289,9 +305,10 @@ class HubProtocol(HttpToolsProtocol):
             self._late = self.loop.call_later(self._patience.head_seconds, self._is_too_late)
 
     def _stop_being_patient(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        for timer in (self._late, self._body_late):
+            if timer is not None:
+                timer.cancel()
+        self._late = self._body_late = None
 
     def _is_too_late(self) -> None:
         self._late = None
@@ -300,6 +317,20 @@ class HubProtocol(HttpToolsProtocol):
             self._refuse(408, "bad_request", f"The head of the request was not there within {seconds:g} s.")
         else:
             self.transport.close()
+
+    def _watch_the_body(self) -> None:
+        self._body_came = 0
+        self._body_late = self.loop.call_later(self._patience.body_seconds, self._look_at_the_body)
+
+    def _look_at_the_body(self) -> None:
+        self._body_late = None
+        if not self._breaks_off or self.cycle.response_started:
+            return
+        if self._body_came >= self._patience.body_bytes or self.flow.read_paused:
+            self._watch_the_body()
+            return
+        bounds = f"{self._patience.body_bytes} bytes in {self._patience.body_seconds:g} s"
+        self._refuse(408, "bad_request", f"The body of a request comes at {bounds} at least. Nothing was done.")
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
         self._refusal = (status, code, detail)
@@ -311,7 +342,7 @@ class HubProtocol(HttpToolsProtocol):
             return
         self._is_deaf = True
         if self._refusal is None:
-            self._refusal = (400, "bad_request", _what_the_parser_says(sys.exception()))
+            self._refusal = (400, "bad_request", what_the_parser_says(sys.exception()))
         if self._breaks_off:
             broken = self.cycle
             broken.disconnected = True
@@ -350,31 +381,6 @@ class HubProtocol(HttpToolsProtocol):
             self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
         else:
             self.transport.close()
-
-
-def _what_the_parser_says(error: BaseException | None) -> str:
-    """In words that help whoever sent it."""
-    said = str(error).lower()
-    if isinstance(error, httptools.HttpParserInvalidMethodError):
-        return "This begins with no method of HTTP/1.1, such as GET or POST, which are in capitals."
-    if isinstance(error, httptools.HttpParserInvalidURLError):
-        return "The path or query holds a character that no URL may: percent-encode it (ü is %C3%BC)."
-    if "transfer-encoding" in said and "content-length" in said:
-        return "A request has a Content-Length or a Transfer-Encoding, not both."
-    if "duplicate content-length" in said:
-        return "There is more than one Content-Length."
-    if "content-length" in said:
-        return "The Content-Length is no number."
-    if "transfer-encoding" in said:
-        return "The only Transfer-Encoding here is chunked."
-    if "chunk" in said:
-        return "The chunks of the body are not framed as they have to be."
-    if "header" in said:
-        return "A header has a character that none may have, or is no 'name: value'."
-    return f"This is not HTTP/1.1 ({error})." if isinstance(error, httptools.HttpParserError) else _NOT_HTTP
-
-
-_NOT_HTTP = "This is not HTTP/1.1."
 
 
 class _Parting:

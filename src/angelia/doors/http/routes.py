@@ -29,9 +29,9 @@ from angelia.doors.http.hub import Hub
 from angelia.doors.http.openapi import describe
 from angelia.doors.http.upgrade import Serve
 from angelia.model.errors import MethodNotAllowed, NotFound
+from angelia.protocol import answers, native
 from angelia.protocol import connections as connection_shapes
 from angelia.protocol import library as shapes
-from angelia.protocol import native
 from angelia.protocol import turns as turn_shapes
 
 Handler = Callable[[Call, Bus, Hub], Awaitable[None]]
@@ -39,7 +39,11 @@ Handler = Callable[[Call, Bus, Hub], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A method and path, what serves it, and the shapes of its body and of its answer (None: in words only)."""
+    """A method and path, what serves it, and the shapes of its body and of its answer (None: in words only).
+
+    ``answers``: the statuses that such an answer has; all others are problems. ``batch``: the shapes of a body that
+    holds many, and of the answer to it.
+    """
 
     method: str
     path: str
@@ -47,6 +51,8 @@ class Route:
     takes: type | None = None
     gives: type | None = None
     arguments: tuple[str, ...] = ()
+    answers: tuple[int, ...] = (200,)
+    batch: tuple[type, type] | None = None
 
     @property
     def summary(self) -> str:
@@ -55,22 +61,30 @@ class Route:
 
 
 ROUTES = (
-    Route("POST", "/broadcast", messages.broadcast, arguments=("from", "to")),
-    Route("GET", "/poll", mailbox.poll, arguments=("agent", "limit", "wait", "ack")),
+    Route("POST", "/broadcast", messages.broadcast, gives=answers.BroadcastOut, arguments=("from", "to")),
+    Route("GET", "/poll", mailbox.poll, gives=answers.PollOut, arguments=("agent", "limit", "wait", "ack")),
     Route("GET", "/subscribe", stream.subscribe, arguments=("agent", "last_event_id")),
-    Route("GET", "/status", hub.status),
-    Route("GET", "/health", hub.health),
-    Route("POST", "/v1/messages", messages.send, native.SendIn, native.SentOut),
+    Route("GET", "/status", hub.status, gives=answers.StatusOut),
+    Route("GET", "/health", hub.health, gives=answers.HealthOut, answers=(200, 503)),
+    Route(
+        "POST",
+        "/v1/messages",
+        messages.send,
+        native.SendIn,
+        native.SentOut,
+        answers=(200, 201),
+        batch=(native.BatchIn, answers.BatchOut),
+    ),
     Route("GET", "/v1/messages/{id}", messages.get, None, native.ReceiptOut, ("wait",)),
     Route("POST", "/v1/messages/{id}/cancel", messages.withdraw, native.Nothing, native.DeliveriesOut),
-    Route("POST", "/v1/messages/{id}/reply", messages.reply, native.ReplyIn, native.SentOut),
-    Route("POST", "/v1/ask", messages.ask_and_wait, native.AskIn, native.AskOut),
+    Route("POST", "/v1/messages/{id}/reply", messages.reply, native.ReplyIn, native.SentOut, answers=(200, 201)),
+    Route("POST", "/v1/ask", messages.ask_and_wait, native.AskIn, native.AskOut, answers=(200, 202)),
     Route("GET", "/v1/agents", agents.everyone, None, native.AgentsOut),
     Route("GET", "/v1/agents/{handle}", agents.one, None, native.AgentOut),
-    Route("PUT", "/v1/agents/{handle}", agents.put, native.AgentIn, native.AgentOut),
-    Route("DELETE", "/v1/agents/{handle}", agents.remove),
-    Route("POST", "/v1/agents/{handle}/token", agents.new_token, native.Nothing, native.TokenOut),
-    Route("DELETE", "/v1/agents/{handle}/token/{id}", agents.end_token),
+    Route("PUT", "/v1/agents/{handle}", agents.put, native.AgentIn, native.AgentOut, answers=(200, 201)),
+    Route("DELETE", "/v1/agents/{handle}", agents.remove, gives=answers.RemovedOut),
+    Route("POST", "/v1/agents/{handle}/token", agents.new_token, native.Nothing, native.TokenOut, answers=(201,)),
+    Route("DELETE", "/v1/agents/{handle}/token/{id}", agents.end_token, gives=answers.RevokedOut),
     Route(
         "GET",
         "/v1/agents/{handle}/inbox",
@@ -98,10 +112,10 @@ ROUTES = (
     Route("GET", "/v1/threads/{id}", library.thread, None, shapes.ConversationOut, ("after", "limit")),
     Route("GET", "/v1/search", library.find, None, shapes.FoundOut, ("q", "from", "to", "before", "limit")),
     Route("GET", "/v1/events", events.events, None, shapes.EventOut, ("agent", "last", "last_event_id")),
-    Route("GET", "/v1/agents/{handle}/briefing", briefing.brief),
+    Route("GET", "/v1/agents/{handle}/briefing", briefing.brief, answers=(200, 304)),
     Route("GET", "/v1/agents/{handle}/check", turns.check, None, turn_shapes.CheckOut),
     Route("GET", "/v1/turns", turns.listing, None, turn_shapes.TurnsOut),
-    Route("POST", "/v1/turns/{id}/stop", turns.end, native.Nothing),
+    Route("POST", "/v1/turns/{id}/stop", turns.end, native.Nothing, answers.StoppingOut),
     Route("GET", "/v1/connections", connections.listing, None, connection_shapes.ConnectionsOut),
     Route(
         "PUT",
@@ -110,13 +124,13 @@ ROUTES = (
         connection_shapes.ConnectionIn,
         connection_shapes.ConnectionOut,
     ),
-    Route("DELETE", "/v1/connections/{name}", connections.disconnect),
-    Route("POST", "/v1/pairing", connections.offer, native.Nothing, connection_shapes.PairingOut),
-    Route("GET", "/api/status", hub.gateway_status),
-    Route("GET", "/api/ws", hub.gateway, arguments=("token",)),
-    Route("GET", "/api/hub", hub.hubs),
-    Route("POST", "/v1/backups", backups.make, shapes.BackupIn, shapes.CopyOut),
-    Route("POST", "/v1/down", hub.down),
+    Route("DELETE", "/v1/connections/{name}", connections.disconnect, gives=answers.RemovedOut),
+    Route("POST", "/v1/pairing", connections.offer, native.Nothing, connection_shapes.PairingOut, answers=(201,)),
+    Route("GET", "/api/status", hub.gateway_status, gives=answers.GatewayStatusOut),
+    Route("GET", "/api/ws", hub.gateway, arguments=("token",), answers=()),
+    Route("GET", "/api/hub", hub.hubs, answers=()),
+    Route("POST", "/v1/backups", backups.make, shapes.BackupIn, shapes.CopyOut, answers=(201,)),
+    Route("POST", "/v1/down", hub.down, gives=answers.DownOut, answers=(202,)),
 )
 
 

@@ -10,6 +10,7 @@ from angelia.model.address import check_handle
 from angelia.model.errors import BadRequest
 from angelia.protocol import native
 from angelia.protocol import turns as shapes
+from angelia.protocol.answers import StoppingOut
 from angelia.protocol.times import rfc3339
 
 
@@ -26,7 +27,7 @@ async def end(call: Call, bus: Bus, hub: Hub) -> None:
     may(call.caller, "stop_turn")
     await call.read(native.Nothing, hub.request_bytes, 2)
     run = stop(bus, call.param("id"))
-    await call.answer({"stopping": run.parcel.envelope.id})
+    await call.answer(StoppingOut(run.parcel.envelope.id))
 
 
 async def check(call: Call, bus: Bus, hub: Hub) -> None:

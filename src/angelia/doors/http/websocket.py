@@ -1,11 +1,19 @@
 """One WebSocket connection: uvicorn's protocol over the sans-I/O core of ``websockets``, and what that leaves open.
 
 What must stay true: whoever uses the connection hears of its end, whichever way it comes. A peer that answers no ping
-is cut off at once, also where bytes for it are still waiting.
+is cut off at once, also where bytes for it are still waiting. A message costs no more memory than its bytes, in however
+many frames it comes; pings cost none: one that finds earlier bytes unread has no answer, as the standard allows. Frames
+that come by the thousand are read a few in each turn of the loop, so that everybody else has a turn in between.
 """
 
-from uvicorn._types import ASGISendEvent
+import asyncio
+from typing import Any
+
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
+from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+from websockets.frames import Frame
 
 from angelia.doors.http.connection import KEY, Connection
 
@@ -13,10 +21,51 @@ PING_SECONDS = (
     20.0  # between two; as long again for the answer. Shorter than what closes a silent connection on the way
 )
 GOODBYE_SECONDS = 0.2  # some turns of the loop, with a thousand of them
+_PIECE_BYTES = 2048  # parsed in one turn of the loop: a millisecond, where they are three hundred empty frames
 
 
 class HubWebSocket(WebSocketsSansIOProtocol):
     """What a ``HubProtocol`` hands an upgraded connection to."""
+
+    def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
+        """As uvicorn's."""
+        super().__init__(config, server_state, app_state)
+        self._unread = bytearray()  # received, and not yet parsed
+        self._turn: asyncio.Handle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Parse a piece, and the rest in later turns; nothing more is read until then."""
+        self._unread += data
+        if self._turn is None and not self.read_paused:
+            self._parse()
+        elif not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _parse(self) -> None:
+        self._turn = None
+        piece = bytes(self._unread[:_PIECE_BYTES])
+        del self._unread[:_PIECE_BYTES]
+        super().data_received(piece)
+        if not self.read_paused:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self._unread:
+            self.transport.pause_reading()
+            self._turn = self.loop.call_soon(self._parse)
+        else:
+            self.transport.resume_reading()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """The next message; when there is none, go on reading."""
+        message = await self.queue.get()
+        if self.read_paused and self.queue.empty():
+            self.read_paused = False
+            if self._turn is None:
+                self._read_on()
+        return message
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell whoever uses it."""
@@ -26,7 +75,25 @@ class HubWebSocket(WebSocketsSansIOProtocol):
             connection.lost_unwritten |= exc is not None
             if connection.on_lost is not None:
                 connection.on_lost()
+        if self._turn is not None:
+            self._turn.cancel()
+        self._unread.clear()
         super().connection_lost(exc)
+
+    def handle_cont(self, event: Frame) -> None:
+        """Another piece of a message, put to those that are here."""
+        whole: Any = self.frames[0]
+        if isinstance(whole, bytes):
+            self.frames[0] = whole = bytearray(whole)  # type: ignore[call-overload]  # as good as bytes to its reader
+        whole += event.data
+        if event.fin:
+            self.send_receive_event_to_app()
+
+    def handle_ping(self) -> None:
+        """Answer, where the other side has read what there was."""
+        pong = b"".join(self.conn.data_to_send())
+        if not self.transport.get_write_buffer_size():
+            self.transport.write(pong)
 
     async def send(self, message: ASGISendEvent) -> None:
         """A refusal in HTTP completes the handshake, too; uvicorn would log it as a fault."""

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import apsw
 
 from angelia.storage.sqlite.connect import Desk
+from angelia.storage.sqlite.full import PAGE_BYTES
 
-PAGE_BYTES = 4096 + 24  # one page and its header, in the log
 IDLE_SECONDS = 0.2  # no unit for so long: work that would otherwise fall into a busy moment is done now
 IDLE_BYTES = 4 * 1024 * 1024
 BUSY_BYTES = 16 * 1024 * 1024  # 4 to 8 ms of work, once in some 600 commits of one small message each

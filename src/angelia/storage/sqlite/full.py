@@ -1,13 +1,15 @@
 """A full disk: how it is noticed, how the store goes on, and how it comes back.
 
 What must stay true: a group of units is only begun when the write-ahead log has room for it already, in blocks that
-were written before; so a full disk is met before a unit runs, not after. While the disk is full, acks and expiry still
+were written before, and so has its index, the file of shared memory, which SQLite would grow in the middle of a commit;
+so a full disk is met before a unit runs, not after. While the disk is full, acks and expiry still
 work, on that room and on the space that a ballast file kept back; every other write is refused at once. The end is
 noticed by itself, about once a second, and only when there is room for the ballast *and* as much again: what letting it
 go had freed does not count. (Where a file system copies what is overwritten, COMMIT may still find no space: then the
 group fails as a whole, nothing was stored, and the rest is as above.)
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -16,6 +18,9 @@ from pathlib import Path
 from time import monotonic
 
 MIB = 1024 * 1024
+# A page and its header in the log; how many of them a piece of its index stands for (the first holds a head, too).
+PAGE_BYTES = 4096 + 24
+PIECE_BYTES, PIECE_PAGES, FIRST_PAGES = 32 * 1024, 4096, 4062
 _log = logging.getLogger(__name__)
 
 
@@ -68,29 +73,60 @@ class Disk:
             os.close(fd)
         return True
 
+    def extend(self, fd: int, size: int) -> bool:
+        """The same of a file that is open, whatever becomes of it when the power goes."""
+        at = os.lseek(fd, 0, os.SEEK_END)
+        try:
+            while at < size:
+                at += os.write(fd, bytes(size - at))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                return False
+            raise
+        return True
+
+
+def index_bytes(log_bytes: int) -> int:
+    """How long the log's index gets for a log of this length."""
+    pages = log_bytes // PAGE_BYTES + 1
+    return PIECE_BYTES * (1 + max(0, -(-(pages - FIRST_PAGES) // PIECE_PAGES)))
+
 
 class FullDisk:
     """Whether the disk is full. Owned by the writer's thread; ``now`` may be read from any."""
 
     def __init__(self, store: Path, reserve: Reserve | None = None, disk: Disk | None = None) -> None:
         self._log_file = store.with_name(store.name + "-wal")
+        self._index_file = store.with_name(store.name + "-shm")
+        # Kept open: closing it would let go of SQLite's own locks on it, which are the process's.
+        self._index: int | None = None
         self._ballast = store.with_name(store.name + "-ballast")
         self._reserve, self._disk = reserve or Reserve(), disk or Disk()
         self._next_probe = 0.0
         self.now = False
 
     def start(self) -> None:
-        """Take the space that is kept back; where that fails, the disk is full from the start."""
-        if not (self._hold() and self._disk.fill(self._log_file, self._reserve.log_bytes, bytes(MIB))):
+        """Take the space that is kept back, once SQLite has the store open; where that fails, the disk is full."""
+        with contextlib.suppress(FileNotFoundError):
+            self._index = os.open(self._index_file, os.O_WRONLY | os.O_CLOEXEC)
+        if not (self._hold() and self._lengthen(self._reserve.log_bytes)):
             self.enter()
+
+    def close(self) -> None:
+        """SQLite has closed the store."""
+        if self._index is not None:
+            os.close(self._index)
+            self._index = None
 
     def room(self, used: int) -> bool:
         """True where the log, of which ``used`` bytes are in use, has room for a group."""
-        return self._disk.size(self._log_file) >= used + self._reserve.slack_bytes
+        needed = used + self._reserve.slack_bytes
+        indexed = self._index is None or self._disk.size(self._index_file) >= index_bytes(needed)
+        return indexed and self._disk.size(self._log_file) >= needed
 
     def grow(self, used: int) -> bool:
         """Give the log that room and as much again; False where the disk has not enough."""
-        return self._disk.fill(self._log_file, used + 2 * self._reserve.slack_bytes, bytes(MIB))
+        return self._lengthen(used + 2 * self._reserve.slack_bytes)
 
     def enter(self) -> None:
         """The disk is full."""
@@ -116,6 +152,11 @@ class FullDisk:
         if self._disk.free(self._ballast.parent) >= 2 * self._reserve.ballast_bytes and self._hold():
             self.now = False
             _log.warning("there is room on the disk again: new messages are accepted")
+
+    def _lengthen(self, size: int) -> bool:
+        if self._index is not None and not self._disk.extend(self._index, index_bytes(size)):
+            return False
+        return self._disk.fill(self._log_file, size, bytes(MIB))
 
     def _hold(self) -> bool:
         # Random: a file system that compresses would hardly store anything plainer.

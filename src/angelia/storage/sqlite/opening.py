@@ -4,6 +4,7 @@ What must stay true: it is bounded, however large the store: no full check, no w
 something before holds nothing now.
 """
 
+import errno
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from angelia.storage.sqlite.rows import is_whole, name_of
 from angelia.storage.sqlite.soundness import fault_of, mend
 from angelia.storage.sqlite.tx import Seqs, SqliteTx
 
-SMALL_PAGES = 4096  # a store of 16 MiB is checked whole, in some 50 ms
+SMALL_PAGES = 4096  # a store of 16 MiB is checked whole, indexes too, in some 150 ms
 NEWEST = 200  # messages whose checksums are looked at: the end of the file is where a crash would show
 _REMEDY = "It was left as it is. Put a copy back: angelia restore FILE; the hub's own lie in backups, beside it."
 
@@ -48,18 +49,33 @@ def open_file(path: Path, durability: str, vfs: str | None, returned_at: int, fu
         make_file(path)
         try:
             opened = _open(path, durability, vfs, returned_at)
-        except apsw.FullError:
+        except (apsw.FullError, apsw.IOError) as error:
+            # The log's index, a file of shared memory, cannot be grown: SQLite does not call that a full disk.
+            if isinstance(error, apsw.IOError) and not full.nothing_left():
+                raise
             full.enter()
             opened = _open(path, durability, vfs, returned_at)
-        full.start()
+        try:
+            full.start()
+        except BaseException:
+            opened.desk.close()
+            full.close()
+            raise
         return opened
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise Unwell(f"{path} is damaged ({error}). {_REMEDY}") from error
     except apsw.IOError as error:
-        # The file for shared memory cannot be grown: SQLite does not call that a full disk.
-        raise (DiskFull(FULL_DETAIL) if full.nothing_left() else as_model_error(error)) from error
+        raise (DiskFull(FULL_DETAIL) if full.nothing_left() else _unusable(path, str(error))) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise _unusable(path, str(error.strerror)) from error
     except BaseException as error:
         raise as_model_error(error) from error
+
+
+def _unusable(path: Path, why: str) -> Unwell:
+    return Unwell(f"{path} could not be used ({why}). Look at the disk that it is on; the store was left as it is.")
 
 
 def _open(path: Path, durability: str, vfs: str | None, returned_at: int) -> Opened:

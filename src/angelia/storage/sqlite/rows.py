@@ -9,6 +9,7 @@ sender left out, too, and that is not in the row.) How values are encoded for it
 from hashlib import blake2b
 from typing import Any
 
+import apsw
 import msgspec
 
 from angelia.model.agent import Agent, Token
@@ -188,7 +189,7 @@ def delivery_row(number: int, delivery: Delivery) -> Row:
 
 
 def delivery_of(row: Row) -> Delivery:
-    """The delivery of the columns of part ``delivery``."""
+    """The delivery of the columns of part ``delivery``; ``CorruptError`` where no delivery can be so."""
     (
         key,
         seq,
@@ -215,32 +216,35 @@ def delivery_of(row: Row) -> Delivery:
         ended_at,
         owes,
     ) = row
-    return Delivery(
-        key,
-        seq,
-        message_id,
-        mailbox,
-        to or mailbox,
-        sender,
-        size,
-        _STATE[state],
-        accepted_at,
-        expires_at,
-        sweep_at,
-        connection,
-        lane,
-        attempt,
-        used,
-        deferred == 1,
-        _HAND[hand],
-        _REASON[reason],
-        late == 1,
-        leased_at,
-        delivered_at,
-        answered_at,
-        ended_at,
-        owes,
-    )
+    try:
+        return Delivery(
+            key,
+            seq,
+            message_id,
+            mailbox,
+            to or mailbox,
+            sender,
+            size,
+            _STATE[state],
+            accepted_at,
+            expires_at,
+            sweep_at,
+            connection,
+            lane,
+            attempt,
+            used,
+            deferred == 1,
+            _HAND[hand],
+            _REASON[reason],
+            late == 1,
+            leased_at,
+            delivered_at,
+            answered_at,
+            ended_at,
+            owes,
+        )
+    except (IndexError, KeyError) as error:
+        raise apsw.CorruptError(f"a delivery with {error}") from error
 
 
 def changed_row(new: Delivery, old: Delivery) -> Row:

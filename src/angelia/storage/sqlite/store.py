@@ -213,11 +213,12 @@ class SqliteStore:
         """Commit what is queued, fold the log into the file, and let go of it."""
         if self._copying is not None:
             self._copying.stop()
-        self._damage.stop()
         if not self._closing:
             self._closing = True
+            self._damage.stop()
             self._writer.queue.close()
         await asyncio.shield(self._writer.ended)
+        await self._damage.ended()
 
     def _met_damage(self, number: int, message_id: str) -> None:
         """Somebody met a message that is not what was written, or that cannot be read at all."""

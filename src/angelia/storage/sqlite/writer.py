@@ -224,6 +224,7 @@ class Writer:
         if not self.broken:
             self._checkpoints.at_end()
         self._desk.close()
+        self.full.close()
 
     def _tell(self, call: Callable[..., object], *values: object) -> None:
         try:
