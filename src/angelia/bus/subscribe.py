@@ -284,8 +284,7 @@ def _push_all(bus: Bus, stream: Stream, parcels: Sequence[Parcel]) -> None:
 
 def wrote(bus: Bus, stream: Stream, parcels: Sequence[Parcel], size: int) -> None:
     """The door wrote these, ``size`` bytes in all: an auto stream's are settled in the next commit."""
-    stream.written += size
-    stream.quiet_since = bus.clock.monotonic()
+    bus.streams.wrote(stream, size, bus.clock.monotonic())
     leased = [parcel for parcel in parcels if parcel.delivery.state is State.LEASED]  # copies settle nothing
     for parcel in leased:
         stream.handed[parcel.delivery.key] = parcel.delivery.attempt

@@ -165,6 +165,23 @@ async def test_names_that_nobody_uses_are_forgotten(hub: SmallHub) -> None:
         assert hub.bus.directory.find("hermes") is not None
 
 
+# ----------------------------------------------------------------------------------------------------------- patrol
+
+
+async def test_streams_that_nothing_happens_on_are_not_looked_at(hub: SmallHub) -> None:
+    readers = idle, busy, jammed = [await hub.listen(name) for name in ("ann", "bob", "cat")]
+    for reader in (busy, jammed.jam()):
+        await hub.send("hermes", reader.stream.name)
+        await reader.read()
+    before = [reader.socket.asked for reader in readers]
+    for _ in range(5):
+        await hub.clock.advance(1)
+        patrol(hub.bus, hub.clock.monotonic(), KEEPALIVE)
+    # What was written to is looked at until its bytes have left, and the idle one not at all until it is due.
+    assert [reader.socket.asked - was for reader, was in zip(readers, before, strict=True)] == [0, 1, 5]
+    assert not idle.stream.keepalive_due
+
+
 # ------------------------------------------------------------------------------------------------------- keep-alives
 
 
