@@ -117,8 +117,6 @@ def push(bus: Bus, stream: Stream, parcel: Parcel) -> None:
         bus.leases.add(
             Lease(parcel.delivery, Hand.MANUAL, since=now, ends=None, deadline=None, cap=None, stream=stream)
         )
-    if stream.sink is not None and stream.waits():
-        stream.sink(parcel)
-        return
-    stream.buffer.append(parcel)
-    stream.wake()
+    if not stream.write_now(parcel):
+        stream.buffer.append(parcel)
+        stream.wake()

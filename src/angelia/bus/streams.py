@@ -37,7 +37,7 @@ class Stream:
     """One open stream. ``ended`` says why it ends: ``superseded``, ``bye``, ``lagged`` or ``gone``.
 
     ``handed``: what was written and is still leased, with its attempt. ``sink``: the door's way to write one parcel at
-    once, while it ``waits`` for it.
+    once (None: a keep-alive), while it ``waits`` for it.
     """
 
     mailbox: str
@@ -60,7 +60,7 @@ class Stream:
     keepalive_due: bool = False
     quiet_since: float = 0.0
     progress: tuple[int, float] = (0, 0.0)
-    sink: Callable[[Parcel], None] | None = None
+    sink: Callable[[Parcel | None], None] | None = None
     _taken: int = 0
     _taken_bytes: int = 0
     _freed: int = 0
@@ -112,6 +112,13 @@ class Stream:
     def waits(self) -> bool:
         """True while its door has written everything, the other side has taken it, and nothing else is to be told."""
         return self._wake is not None and not self._wake.done() and self.ended is None and not self.connection.unsent()
+
+    def write_now(self, parcel: Parcel | None) -> bool:
+        """Write it (None: a keep-alive) past the stream's task; False where that does not wait for it."""
+        if self.sink is None or not self.waits():
+            return False
+        self.sink(parcel)
+        return True
 
     def wake(self) -> None:
         """Make the stream's door look again."""

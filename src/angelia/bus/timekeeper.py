@@ -6,7 +6,7 @@ that a lost wake-up or a missed reminder costs at most a sweep. Nothing here dep
 
 from angelia.bus.agents import forget_idle
 from angelia.bus.claim import expire
-from angelia.bus.core import Bus
+from angelia.bus.core import Bus, log
 from angelia.bus.forward import offer_again_or_end
 from angelia.bus.moves import move
 from angelia.bus.notices import tell_of_failure
@@ -90,8 +90,16 @@ def patrol(bus: Bus, now: float, keepalive_seconds: float) -> None:
         stream.progress = (stream.written, 0.0)
         bus.streams.unsure.discard(stream)
         if stream.quiet_since <= quiet_since and not stream.keepalive_due:
+            _keep_alive(stream)
+
+
+def _keep_alive(stream: Stream) -> None:
+    try:
+        if not stream.write_now(None):
             stream.keepalive_due = True
             stream.wake()
+    except Exception:  # noqa: BLE001 - a fault of ours, which ends that stream and stops no other
+        log.exception("a keep-alive failed")
 
 
 def _stalled(stream: Stream, unsent: int, now: float, seconds: float) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from angelia.bus.claim import claim
 from angelia.bus.core import close_bus
-from angelia.bus.ports import Scope
+from angelia.bus.ports import Parcel, Scope
 from angelia.bus.subscribe import End, KeepAlive, next_items
 from angelia.bus.timekeeper import SICK_STORE_SECONDS, SWEEP_BATCH, keep_time, patrol, sweep
 from angelia.model.delivery import Hand, State
@@ -198,6 +198,26 @@ async def test_a_quiet_stream_is_kept_alive_every_fifteen_seconds(hub: SmallHub)
             assert waiting.result() == [KeepAlive()]
             assert hub.clock.monotonic() - before < 16.1
             reader.write(waiting.result())
+
+
+async def test_a_keep_alive_passes_a_task_that_waits_and_a_fault_in_one_stops_no_other(hub: SmallHub) -> None:
+    written: list[Parcel | None] = []
+
+    def write(parcel: Parcel | None) -> None:
+        written.append(parcel)
+        raise ZeroDivisionError
+
+    readers = [await hub.listen(name) for name in ("ann", "bob")]
+    async with asyncio.TaskGroup() as tasks:
+        waiting = [tasks.create_task(next_items(hub.bus, reader.stream)) for reader in readers]
+        await settle()
+        for reader in readers:
+            reader.stream.sink = write
+        patrol(hub.bus, hub.clock.monotonic() + KEEPALIVE, KEEPALIVE)
+        assert written == [None, None]
+        assert not any(task.done() for task in waiting)
+        for reader in readers:
+            reader.stream.end("bye")
 
 
 async def test_a_stream_that_was_written_to_is_not_quiet(hub: SmallHub) -> None:
