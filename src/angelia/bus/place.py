@@ -68,10 +68,11 @@ def place(
         )
         takers.append(taker)
     tx.add(envelope, rows)
-    reserve(tx, [(taker, size) for taker in takers if isinstance(taker, Stream)])
-    for taker in takers:
-        if isinstance(taker, Waiter):
-            taker.take(tx)
+    if any(takers):
+        reserve(tx, [(taker, size) for taker in takers if isinstance(taker, Stream)])
+        for taker in takers:
+            if isinstance(taker, Waiter):
+                taker.take(tx)
     tx.then(lambda: _hand_over(bus, envelope, rows, takers))
     return rows
 

@@ -35,6 +35,7 @@ from angelia.protocol.bot_relay import BODY_CHARS
 from angelia.protocol.bot_relay_targets import Ambiguous, ambiguous_text, offline_text
 
 _INTENTS = tuple(intent.value for intent in Intent)
+_NOBODY = {None}  # carries what stays here
 
 
 UNIT_MESSAGES = 100  # of one batch in one unit: 3 ms of the store's thread, then others have their turn
@@ -208,7 +209,8 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address], mark: 
     kind = Kind.REPLY if spot.answers is not None else draft.kind
     room, refused = (list(recipients), []) if draft.outcome else _with_room(bus, tx, draft, recipients, kind)
     ttl = draft.ttl_seconds if draft.ttl_seconds is not None else bus.limits.ttl_seconds
-    if kind is Kind.MESSAGE and any(bus.remotes.is_scope(address.carrier) for address in recipients):
+    carriers = {address.carrier for address in recipients} - _NOBODY
+    if kind is Kind.MESSAGE and carriers and any(map(bus.remotes.is_scope, carriers)):
         ttl = min(ttl, bus.limits.relay_ttl_seconds)
     envelope = Envelope(
         id=message_id,
@@ -231,7 +233,7 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address], mark: 
         key=draft.key,
         fingerprint=mark,
         via=() if crossing is None else crossing.via,
-        origin=_origin(bus, draft, recipients) if crossing is None else crossing.origin,
+        origin=crossing.origin if crossing is not None else _origin(bus, draft) if carriers else None,
     )
     held = Reason.CHAIN_BUDGET if _over_budget(bus, tx, envelope, now) else None
     _learn(bus, tx, draft, room, now)  # the last that may refuse
@@ -250,10 +252,8 @@ def _fingerprint(draft: Draft) -> bytes:
     return fingerprint(*said, draft.text, draft.body, draft.thread, draft.in_reply_to)
 
 
-def _origin(bus: Bus, draft: Draft, recipients: Sequence[Address]) -> Origin | None:
+def _origin(bus: Bus, draft: Draft) -> Origin:
     """What has to be known of it at other hubs, where it goes to one."""
-    if not any(address.carrier is not None for address in recipients):
-        return None
     return Origin(bus.neighbours.me, draft.sender, draft.to or "", draft.intent, draft.kind, draft.thread)
 
 
