@@ -53,7 +53,7 @@ class Writer:
         self._served_at = monotonic()
         self._added: list[tuple[Unit, list[Added]]] = []  # those of this transaction whose rows are not written yet
         self._dirty = False  # something is changed in it
-        self.queue = UnitQueue()
+        self.queue = UnitQueue(loop)
         self.broken = self._told = False
         self.ended = loop.create_future()
         Thread(target=self._main, name="angelia-write", daemon=True).start()
