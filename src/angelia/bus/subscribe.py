@@ -243,6 +243,7 @@ async def next_items(bus: Bus, stream: Stream) -> list[Item]:
             continue
         if stream.keepalive_due:
             stream.keepalive_due = False
+            bus.streams.wrote(stream, 0, bus.clock.monotonic())  # whatever the door makes of it
             return [KeepAlive()]
         await waiter
 

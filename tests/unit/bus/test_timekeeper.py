@@ -200,6 +200,17 @@ async def test_a_quiet_stream_is_kept_alive_every_fifteen_seconds(hub: SmallHub)
             reader.write(waiting.result())
 
 
+async def test_a_door_that_needs_no_keep_alive_is_not_woken_each_second_from_then_on(hub: SmallHub) -> None:
+    reader = await hub.listen()
+    async with time_kept(hub), asyncio.TaskGroup() as tasks:
+        for _ in range(2):
+            waiting = tasks.create_task(next_items(hub.bus, reader.stream))
+            await hub.clock.advance(13)
+            assert not waiting.done()
+            await hub.clock.advance(3)
+            assert waiting.result() == [KeepAlive()]
+
+
 async def test_a_keep_alive_passes_a_task_that_waits_and_a_fault_in_one_stops_no_other(hub: SmallHub) -> None:
     written: list[Parcel | None] = []
 
