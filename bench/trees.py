@@ -9,6 +9,7 @@ import argparse
 import json
 import statistics
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -81,7 +82,19 @@ def _fanout(tree: Tree, audience: Audience) -> int:
     return got
 
 
-def compare(trees: list[Tree], rounds: int) -> None:
+def _idle(trees: list[Tree], audiences: list[Audience], seconds: float) -> None:
+    """All of them at once, in four parts; what the streams get meanwhile is read away."""
+    for _ in range(4):
+        used, started = [tree.hub.process.cpu_seconds() for tree in trees], time.perf_counter()
+        while time.perf_counter() - started < seconds / 4:
+            for audience in audiences:
+                audience.drain(0.1)
+        for tree, before in zip(trees, used, strict=True):
+            share = (tree.hub.process.cpu_seconds() - before) / (time.perf_counter() - started)
+            tree.note(f"idle with {STREAMS} streams, %", share * 100)
+
+
+def compare(trees: list[Tree], rounds: int, idle: float) -> None:
     """Each kind of load in turn over all of them."""
     lines = [latency.Line(tree.hub) for tree in trees]
     for line in lines:
@@ -104,6 +117,8 @@ def compare(trees: list[Tree], rounds: int) -> None:
                 tree.cost("CPU of a delivery", partial(_fanout, tree, audience))
             else:
                 _fanout(tree, audience)
+    if idle:
+        _idle(trees, audiences, idle)
     for audience in audiences:
         audience.close()
 
@@ -113,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.trees", description="Compare trees by processor time.")
     parser.add_argument("trees", nargs="+", metavar="NAME=FOLDER")
     parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--idle", type=float, default=0.0, metavar="SECONDS", help="watch them do nothing for so long")
     options = parser.parse_args()
     parent = ROOT / "build"
     parent.mkdir(exist_ok=True)
@@ -122,7 +138,7 @@ def main() -> None:
             name, _, path = word.partition("=")
             trees.append(Tree(name, Path(folder) / name, Path(path) / "src"))
             stack.callback(trees[-1].hub.stop)
-        compare(trees, options.rounds)
+        compare(trees, options.rounds, options.idle)
     for figure in trees[0].took:
         middle = [_quiet(tree.took[figure], best=figure.endswith("/s")) for tree in trees]
         shown = "   ".join(f"{t.name} {m:,.1f} ({m / middle[0]:.3f})" for t, m in zip(trees, middle, strict=True))

@@ -144,6 +144,33 @@ async def test_a_row_that_does_not_fit_fails_its_unit_even_when_the_unit_goes_on
     await put(store, 4)
 
 
+@pytest.mark.parametrize("reader", [None, 2, 5])
+async def test_a_row_that_does_not_fit_fails_its_unit_alone(store: Store, reader: int | None) -> None:
+    """Among others of its group that add, too; one of which may look for what was added before it."""
+    await put(store, 1)
+    told: list[int] = []
+
+    def unit(tx: Tx, number: int) -> bool:
+        tx.otherwise(lambda: told.append(-number))
+        tx.then(lambda: told.append(number))
+        seen = number != reader or tx.message(f"{number - 1:032x}") is not None
+        tx.add(envelope(number), [delivery(envelope(number), 1 if number == 4 else 100 + number)])
+        return seen
+
+    queued = threading.Event()
+    before = store.write(lambda tx: queued.wait(5))  # so that those that are queued meanwhile are one group
+    futures = [store.write(lambda tx, n=n: unit(tx, n)) for n in range(2, 7)]  # type: ignore[misc]
+    queued.set()
+    await before
+    answers = await asyncio.gather(*futures, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [bool, bool, Unwell, bool, bool]
+    assert [answer for answer in answers if isinstance(answer, bool)] == [True, True, reader != 5, True]
+    assert sorted(told) == [-4, 2, 3, 5, 6]
+    kept = await store.read(lambda view: [view.message(f"{number:032x}") is not None for number in range(1, 7)])
+    assert kept == [True, True, True, False, True, True]
+    assert (store.load("claude").open, store.load("claude").ready) == (5, 5)
+
+
 async def test_effects_run_after_the_commit_and_before_every_future_of_the_group(store: Store) -> None:
     told: list[tuple[str, int]] = []
 

@@ -28,13 +28,14 @@ FRAME_BYTES = 100  # what one item weighs on a fake socket
 
 
 class Socket:
-    """The connection under a stream. ``stuck``: it takes bytes and lets none go."""
+    """One under a stream. ``stuck``: it takes bytes and lets none go. ``asked``: how often for what it holds."""
 
     def __init__(self) -> None:
         self.stuck = self.aborted = False
-        self.kept = 0
+        self.kept = self.asked = 0
 
     def unsent(self) -> int:
+        self.asked += 1
         return self.kept
 
     def abort(self) -> None:

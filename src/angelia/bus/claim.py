@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from angelia.bus.caller import Caller, Rank
 from angelia.bus.core import Bus
 from angelia.bus.leases import Lease, read_token, token_for
-from angelia.bus.moves import backoff, give_back, move
+from angelia.bus.moves import backoff, give_back, move, move_all
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Scope, Tx
 from angelia.model.address import PERSON, RESERVED
@@ -242,8 +242,7 @@ def settle_written(bus: Bus) -> None:
         bus.autos.queued = False
         written = bus.autos.take()
         tx.otherwise(lambda: bus.autos.put_back(written))
-        for parcel, _, _ in written:
-            move(bus, tx, parcel, Event.ACK)
+        move_all(bus, tx, [parcel for parcel, _, _ in written], Event.ACK)
         if bus.autos.waiting():
             tx.then(lambda: settle_written(bus))
 

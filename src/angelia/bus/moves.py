@@ -5,6 +5,7 @@ What must stay true: every change goes through ``move``, which asks ``model.deli
 its sender a notice, in the same unit; replies and notices that fail become dead letters and nothing else.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from angelia.bus.core import Bus
@@ -38,7 +39,25 @@ def move(bus: Bus, tx: Tx, parcel: Parcel, event: Event, **changes: object) -> P
 
     ``changes`` are further fields of the new row. The arrow must be in the table (``LookupError``: a fault of ours).
     """
-    old, now = parcel.delivery, bus.clock.now()
+    new = _after(bus, parcel, event, bus.clock.now(), changes)
+    if not tx.move(parcel.delivery, new):
+        return None
+    tx.then(lambda: _changed(bus, parcel.delivery, new))
+    return Parcel(new, parcel.envelope)
+
+
+def move_all(bus: Bus, tx: Tx, parcels: Iterable[Parcel], event: Event) -> None:
+    """The same arrow for many, where it does not matter which of them still can take it. Step by step for all of them:
+    one by one through all steps takes half as much again."""
+    now = bus.clock.now()
+    wanted = [(parcel.delivery, _after(bus, parcel, event, now, {})) for parcel in parcels]
+    done = [(old, new) for old, new in wanted if tx.move(old, new)]
+    tx.then(lambda: _all_changed(bus, done))
+
+
+def _after(bus: Bus, parcel: Parcel, event: Event, now: int, changes: dict[str, object]) -> Delivery:
+    """The row behind the arrow."""
+    old = parcel.delivery
     state = after(old.state, event)
     if state is None:
         raise LookupError(f"no arrow {event} from {old.state.word}")
@@ -58,11 +77,7 @@ def move(bus: Bus, tx: Tx, parcel: Parcel, event: Event, **changes: object) -> P
     attempt, expires_at = stamps.get("attempt", old.attempt), stamps.get("expires_at", old.expires_at)
     reason = stamps.get("reason", old.reason)
     stamps["sweep_at"] = sweep_time(bus.limits, state, attempt, expires_at, reason, parcel.envelope.intent, now)
-    new = old._replace(**stamps)
-    if not tx.move(old, new):
-        return None
-    tx.then(lambda: _changed(bus, old, new))
-    return Parcel(new, parcel.envelope)
+    return old._replace(**stamps)
 
 
 def give_back(
@@ -114,6 +129,11 @@ def _come_due(bus: Bus, key: int, attempt: int) -> None:
             tx.then(lambda: bus.wake(here.mailbox, here.connection))
 
     bus.submit(unit)
+
+
+def _all_changed(bus: Bus, done: Sequence[tuple[Delivery, Delivery]]) -> None:
+    for old, new in done:
+        _changed(bus, old, new)
 
 
 def _changed(bus: Bus, old: Delivery, new: Delivery) -> None:

@@ -68,10 +68,11 @@ def place(
         )
         takers.append(taker)
     tx.add(envelope, rows)
-    reserve(tx, [(taker, size) for taker in takers if isinstance(taker, Stream)])
-    for taker in takers:
-        if isinstance(taker, Waiter):
-            taker.take(tx)
+    if any(takers):
+        reserve(tx, [(taker, size) for taker in takers if isinstance(taker, Stream)])
+        for taker in takers:
+            if isinstance(taker, Waiter):
+                taker.take(tx)
     tx.then(lambda: _hand_over(bus, envelope, rows, takers))
     return rows
 
@@ -117,8 +118,6 @@ def push(bus: Bus, stream: Stream, parcel: Parcel) -> None:
         bus.leases.add(
             Lease(parcel.delivery, Hand.MANUAL, since=now, ends=None, deadline=None, cap=None, stream=stream)
         )
-    if stream.sink is not None and stream.waits():
-        stream.sink(parcel)
-        return
-    stream.buffer.append(parcel)
-    stream.wake()
+    if not stream.write_now(parcel):
+        stream.buffer.append(parcel)
+        stream.wake()

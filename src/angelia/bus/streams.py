@@ -6,9 +6,10 @@ is the agent's own" has one order with every commit; all else here belongs to th
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Protocol
 
 from angelia.bus.ports import Parcel, Tx
@@ -36,7 +37,7 @@ class Stream:
     """One open stream. ``ended`` says why it ends: ``superseded``, ``bye``, ``lagged`` or ``gone``.
 
     ``handed``: what was written and is still leased, with its attempt. ``sink``: the door's way to write one parcel at
-    once, while it ``waits`` for it.
+    once (None: a keep-alive), while it ``waits`` for it.
     """
 
     mailbox: str
@@ -59,7 +60,7 @@ class Stream:
     keepalive_due: bool = False
     quiet_since: float = 0.0
     progress: tuple[int, float] = (0, 0.0)
-    sink: Callable[[Parcel], None] | None = None
+    sink: Callable[[Parcel | None], None] | None = None
     _taken: int = 0
     _taken_bytes: int = 0
     _freed: int = 0
@@ -112,6 +113,13 @@ class Stream:
         """True while its door has written everything, the other side has taken it, and nothing else is to be told."""
         return self._wake is not None and not self._wake.done() and self.ended is None and not self.connection.unsent()
 
+    def write_now(self, parcel: Parcel | None) -> bool:
+        """Write it (None: a keep-alive) past the stream's task; False where that does not wait for it."""
+        if self.sink is None or not self.waits():
+            return False
+        self.sink(parcel)
+        return True
+
     def wake(self) -> None:
         """Make the stream's door look again."""
         if self._wake is not None and not self._wake.done():
@@ -143,11 +151,13 @@ def reserve(tx: Tx, places: Sequence[tuple[Stream, int]]) -> None:
 
 
 class Streams:
-    """All open streams. ``attached``: the agents' own."""
+    """All open streams. ``attached``: the agents' own. ``unsure``: those that may hold bytes which have not left."""
 
     def __init__(self) -> None:
         self.attached: dict[str, Stream] = {}
+        self.unsure: set[Stream] = set()
         self._all: dict[str, list[Stream]] = {}
+        self._quiet: OrderedDict[Stream, None] = OrderedDict()  # as ``quiet_since`` rises
         self.count = 0
 
     def attach(self, tx: Tx, mailbox: str, stream: Stream | None) -> None:
@@ -165,6 +175,7 @@ class Streams:
     def add(self, stream: Stream) -> None:
         """Note a stream as open."""
         self._all.setdefault(stream.mailbox, []).append(stream)
+        self._quiet[stream] = None
         self.count += 1
 
     def remove(self, stream: Stream) -> None:
@@ -172,9 +183,23 @@ class Streams:
         mine = self._all.get(stream.mailbox, [])
         if stream in mine:
             mine.remove(stream)
+            del self._quiet[stream]
+            self.unsure.discard(stream)
             self.count -= 1
         if not mine:
             self._all.pop(stream.mailbox, None)
+
+    def wrote(self, stream: Stream, size: int, now: float) -> None:
+        """So many bytes were written to it."""
+        stream.written += size
+        stream.quiet_since = now
+        self._quiet.move_to_end(stream)
+        self.unsure.add(stream)
+
+    def to_look_at(self, quiet_since: float) -> list[Stream]:
+        """Those that may hold bytes, and those that have been quiet since then; the others are not touched."""
+        quiet = takewhile(lambda stream: stream.quiet_since <= quiet_since, self._quiet)
+        return list({*self.unsure, *quiet})
 
     def of(self, mailbox: str) -> list[Stream]:
         """The streams open on a mailbox, observers too."""

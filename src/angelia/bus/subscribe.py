@@ -243,6 +243,7 @@ async def next_items(bus: Bus, stream: Stream) -> list[Item]:
             continue
         if stream.keepalive_due:
             stream.keepalive_due = False
+            bus.streams.wrote(stream, 0, bus.clock.monotonic())  # whatever the door makes of it
             return [KeepAlive()]
         await waiter
 
@@ -284,8 +285,7 @@ def _push_all(bus: Bus, stream: Stream, parcels: Sequence[Parcel]) -> None:
 
 def wrote(bus: Bus, stream: Stream, parcels: Sequence[Parcel], size: int) -> None:
     """The door wrote these, ``size`` bytes in all: an auto stream's are settled in the next commit."""
-    stream.written += size
-    stream.quiet_since = bus.clock.monotonic()
+    bus.streams.wrote(stream, size, bus.clock.monotonic())
     leased = [parcel for parcel in parcels if parcel.delivery.state is State.LEASED]  # copies settle nothing
     for parcel in leased:
         stream.handed[parcel.delivery.key] = parcel.delivery.attempt

@@ -6,7 +6,7 @@ that a lost wake-up or a missed reminder costs at most a sweep. Nothing here dep
 
 from angelia.bus.agents import forget_idle
 from angelia.bus.claim import expire
-from angelia.bus.core import Bus
+from angelia.bus.core import Bus, log
 from angelia.bus.forward import offer_again_or_end
 from angelia.bus.moves import move
 from angelia.bus.notices import tell_of_failure
@@ -80,17 +80,27 @@ def _settle_by_time(bus: Bus, tx: Tx, parcel: Parcel) -> None:
 
 
 def patrol(bus: Bus, now: float, keepalive_seconds: float) -> None:
-    """Look at every open stream: has it been quiet too long, or has its reader stopped taking bytes?"""
-    for stream in bus.streams.everyone():
-        unsent = stream.connection.unsent()
-        if not unsent:
-            stream.progress = (stream.written, 0.0)
-        if unsent and _stalled(stream, unsent, now, bus.limits.stream_stall_seconds):
-            stream.end("gone")
-            stream.connection.abort()
-        elif not unsent and now - stream.quiet_since >= keepalive_seconds and not stream.keepalive_due:
+    """Look at the streams that time may change: has one been quiet too long, or has its reader stopped taking bytes?"""
+    quiet_since = now - keepalive_seconds
+    for stream in bus.streams.to_look_at(quiet_since):
+        if unsent := stream.connection.unsent():
+            if _stalled(stream, unsent, now, bus.limits.stream_stall_seconds):
+                stream.end("gone")
+                stream.connection.abort()
+            continue
+        stream.progress = (stream.written, 0.0)
+        bus.streams.unsure.discard(stream)
+        if stream.quiet_since <= quiet_since and not stream.keepalive_due:
+            _keep_alive(stream)
+
+
+def _keep_alive(stream: Stream) -> None:
+    try:
+        if not stream.write_now(None):
             stream.keepalive_due = True
             stream.wake()
+    except Exception:  # noqa: BLE001 - a fault of ours, which ends that stream and stops no other
+        log.exception("a keep-alive failed")
 
 
 def _stalled(stream: Stream, unsent: int, now: float, seconds: float) -> bool:

@@ -27,7 +27,7 @@ async def test_a_live_stream_takes_it_at_once(hub: SmallHub) -> None:
 async def test_a_door_that_waits_writes_it_at_once_and_the_others_in_their_turn(hub: SmallHub) -> None:
     reader = await hub.listen()
     at_once: list[str | None] = []
-    reader.stream.sink = lambda parcel: at_once.append(parcel.envelope.text)
+    reader.stream.sink = lambda parcel: at_once.append(parcel and parcel.envelope.text)
     await hub.send(text="before it waits")
     assert await reader.read() == ["before it waits"]
     await hub.send(text="while it waits")

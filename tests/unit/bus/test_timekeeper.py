@@ -8,7 +8,7 @@ import pytest
 
 from angelia.bus.claim import claim
 from angelia.bus.core import close_bus
-from angelia.bus.ports import Scope
+from angelia.bus.ports import Parcel, Scope
 from angelia.bus.subscribe import End, KeepAlive, next_items
 from angelia.bus.timekeeper import SICK_STORE_SECONDS, SWEEP_BATCH, keep_time, patrol, sweep
 from angelia.model.delivery import Hand, State
@@ -165,6 +165,23 @@ async def test_names_that_nobody_uses_are_forgotten(hub: SmallHub) -> None:
         assert hub.bus.directory.find("hermes") is not None
 
 
+# ----------------------------------------------------------------------------------------------------------- patrol
+
+
+async def test_streams_that_nothing_happens_on_are_not_looked_at(hub: SmallHub) -> None:
+    readers = idle, busy, jammed = [await hub.listen(name) for name in ("ann", "bob", "cat")]
+    for reader in (busy, jammed.jam()):
+        await hub.send("hermes", reader.stream.name)
+        await reader.read()
+    before = [reader.socket.asked for reader in readers]
+    for _ in range(5):
+        await hub.clock.advance(1)
+        patrol(hub.bus, hub.clock.monotonic(), KEEPALIVE)
+    # What was written to is looked at until its bytes have left, and the idle one not at all until it is due.
+    assert [reader.socket.asked - was for reader, was in zip(readers, before, strict=True)] == [0, 1, 5]
+    assert not idle.stream.keepalive_due
+
+
 # ------------------------------------------------------------------------------------------------------- keep-alives
 
 
@@ -181,6 +198,37 @@ async def test_a_quiet_stream_is_kept_alive_every_fifteen_seconds(hub: SmallHub)
             assert waiting.result() == [KeepAlive()]
             assert hub.clock.monotonic() - before < 16.1
             reader.write(waiting.result())
+
+
+async def test_a_door_that_needs_no_keep_alive_is_not_woken_each_second_from_then_on(hub: SmallHub) -> None:
+    reader = await hub.listen()
+    async with time_kept(hub), asyncio.TaskGroup() as tasks:
+        for _ in range(2):
+            waiting = tasks.create_task(next_items(hub.bus, reader.stream))
+            await hub.clock.advance(13)
+            assert not waiting.done()
+            await hub.clock.advance(3)
+            assert waiting.result() == [KeepAlive()]
+
+
+async def test_a_keep_alive_passes_a_task_that_waits_and_a_fault_in_one_stops_no_other(hub: SmallHub) -> None:
+    written: list[Parcel | None] = []
+
+    def write(parcel: Parcel | None) -> None:
+        written.append(parcel)
+        raise ZeroDivisionError
+
+    readers = [await hub.listen(name) for name in ("ann", "bob")]
+    async with asyncio.TaskGroup() as tasks:
+        waiting = [tasks.create_task(next_items(hub.bus, reader.stream)) for reader in readers]
+        await settle()
+        for reader in readers:
+            reader.stream.sink = write
+        patrol(hub.bus, hub.clock.monotonic() + KEEPALIVE, KEEPALIVE)
+        assert written == [None, None]
+        assert not any(task.done() for task in waiting)
+        for reader in readers:
+            reader.stream.end("bye")
 
 
 async def test_a_stream_that_was_written_to_is_not_quiet(hub: SmallHub) -> None:

@@ -65,17 +65,15 @@ async def _send_batch(call: Call, bus: Bus, data: bytes) -> None:
     most = bus.limits.batch_messages
     if len(items) > most:
         raise TooLarge(f"A batch has at most {most} messages. Nothing was stored.", limit=most)
-    outcomes: list[Accepted | CallerError | None] = [None] * len(items)
-    drafts: dict[int, Draft] = {}
-    for place, item in enumerate(items):
-        try:
-            asked = struct(bytes(item), native.SendIn, bus.limits.body_depth)
-            drafts[place] = draft_of(bus, call.caller, asked)
-        except CallerError as error:
-            outcomes[place] = error
-    for place, outcome in zip(drafts, await publish_many(bus, list(drafts.values())), strict=True):
-        outcomes[place] = outcome
-    await call.answer(BatchOut([_outcome(each) for each in outcomes if each is not None]))
+    drafts = [_draft_or_error(bus, call.caller, item) for item in items]
+    await call.answer(BatchOut([_outcome(each) for each in await publish_many(bus, drafts)]))
+
+
+def _draft_or_error(bus: Bus, caller: Caller, item: Raw) -> Draft | CallerError:
+    try:
+        return draft_of(bus, caller, struct(bytes(item), native.SendIn, bus.limits.body_depth))
+    except CallerError as error:
+        return error
 
 
 def _outcome(outcome: Accepted | CallerError) -> OutcomeOut:

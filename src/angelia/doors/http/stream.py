@@ -127,15 +127,15 @@ async def _write(call: Call, bus: Bus, stream: Stream, data: bytes, items: Seque
     wrote(bus, stream, [item.parcel for item in items if isinstance(item, Mail) and not item.again], len(data))
 
 
-def _write_now(call: Call, bus: Bus, stream: Stream, encoder: Encoder, parcel: Parcel) -> None:
+def _write_now(call: Call, bus: Bus, stream: Stream, encoder: Encoder, parcel: Parcel | None) -> None:
     """The short way of what arrives while the stream waits for it: no task is woken."""
     try:
-        data = _frame(bus, Mail(parcel), encoder)
+        data = _frame(bus, KeepAlive() if parcel is None else Mail(parcel), encoder)
         call.write_now(data)
     except BaseException:
         stream.end("gone")  # no task would end it, and what it was given has to go back
         raise
-    wrote(bus, stream, (parcel,), len(data))
+    wrote(bus, stream, () if parcel is None else (parcel,), len(data))
 
 
 def _frame(bus: Bus, item: Item, encoder: Encoder) -> bytes:

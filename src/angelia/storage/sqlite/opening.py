@@ -146,7 +146,7 @@ def _set_aside_damaged(desk: Desk, loads: tuple[Loads, Loads], seqs: Seqs) -> No
     if not damaged:
         return
     desk.control("BEGIN IMMEDIATE")
-    tx = SqliteTx(desk, loads[0], seqs, savepoint=False)
+    tx = SqliteTx(desk, loads[0], seqs)
     for row in damaged:
         tx.set_aside(row[-1], name_of(row))
     desk.control("COMMIT")

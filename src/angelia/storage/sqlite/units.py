@@ -40,7 +40,9 @@ class Unit:
 class UnitQueue:
     """Filled on the loop, emptied by one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._alarm: asyncio.TimerHandle | None = None  # for a thread that was asleep when a lazy unit came
         self._units: deque[Unit] = deque()
         self._urgent_in = 0  # written by the loop alone
         self._urgent_out = 0  # written by the thread alone
@@ -49,12 +51,20 @@ class UnitQueue:
         self.closed = False
 
     def put(self, unit: Unit) -> None:
-        """Queue a unit. The bell costs a system call, so it is rung only for a thread that sleeps."""
+        """Queue a unit. The bell wakes a thread, which then wants the interpreter: it is rung for one that sleeps, and
+        for a lazy unit only once that is due."""
         if unit.due is None:
             self._urgent_in += 1
         self._units.append(unit)
-        if self._asleep and (unit.due is None or len(self._units) == 1):  # else it has a lazy unit to wake for already
-            self._ring()
+        if unit.due is None:
+            self._wake()
+        elif self._asleep and self._alarm is None:
+            self._alarm = self._loop.call_later(LAZY_SECONDS, self._due)
+
+    def _due(self) -> None:
+        self._alarm = None
+        if self._units:
+            self._wake()
 
     def close(self) -> None:
         """Nothing more will come."""
@@ -98,6 +108,10 @@ class UnitQueue:
         if not self._units or self.closed:
             return self.closed
         return self._urgent_in != self._urgent_out or (self._units[0].due or 0.0) <= monotonic()
+
+    def _wake(self) -> None:
+        if self._asleep:
+            self._ring()
 
     def _ring(self) -> None:
         with self._bell:

@@ -34,10 +34,15 @@ _NO_BOUND = 1 << 62
 class SqliteView:
     """One consistent picture. ``damaged`` is told the number and id of a message that is not what was written."""
 
-    __slots__ = ("_desk", "_tell")
+    __slots__ = ("_own", "_tell")
 
     def __init__(self, desk: Desk, damaged: Callable[[int, str], None] | None = None) -> None:
-        self._desk, self._tell = desk, damaged
+        self._own, self._tell = desk, damaged
+
+    @property
+    def _desk(self) -> Desk:
+        """The connection, with all on it that there is to see."""
+        return self._own
 
     def message(self, message_id: str) -> Envelope | None:
         return self._message(_MESSAGE, (message_id,))

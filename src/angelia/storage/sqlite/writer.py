@@ -22,7 +22,7 @@ from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error
 from angelia.storage.sqlite.damage import UNKNOWN
 from angelia.storage.sqlite.full import FullDisk
 from angelia.storage.sqlite.index import WORK_SECONDS, SearchIndex
-from angelia.storage.sqlite.tx import Seqs, SqliteTx
+from angelia.storage.sqlite.tx import Added, Seqs, SqliteTx
 from angelia.storage.sqlite.units import Unit, UnitQueue
 
 UNKNOWN_DETAIL = "Storing it failed; whether it is there shows when the hub is back. Ask again with the same id."
@@ -51,7 +51,9 @@ class Writer:
         self.full = full
         self.index = SearchIndex(desk, self._tell)
         self._served_at = monotonic()
-        self.queue = UnitQueue()
+        self._added: list[tuple[Unit, list[Added]]] = []  # those of this transaction whose rows are not written yet
+        self._dirty = False  # something is changed in it
+        self.queue = UnitQueue(loop)
         self.broken = self._told = False
         self.ended = loop.create_future()
         Thread(target=self._main, name="angelia-write", daemon=True).start()
@@ -172,9 +174,10 @@ class Writer:
         error: AngeliaError
         try:
             desk.control("BEGIN IMMEDIATE")
-            dirty = False
+            self._dirty, self._added = False, []
             for unit in units:
-                dirty = self._run(unit, dirty) or dirty
+                self._run(unit)
+            self._write_added()
             self._seqs.save(desk)
             desk.control("COMMIT")
             self._seqs.saved()
@@ -187,13 +190,11 @@ class Writer:
         if desk.db.in_transaction:
             desk.control("ROLLBACK")
         for unit in reversed(units):
-            self._loads.undo(unit.changes)
-            run_undos(reversed(unit.undos))
-            unit.effects, unit.undos, unit.changes, unit.error = (), (), (), error
+            self._take_back(unit, error)
 
-    def _run(self, unit: Unit, dirty: bool) -> bool:
-        """One unit; whether it changed anything. The first that does needs no savepoint: before it nothing was done."""
-        tx = SqliteTx(self._desk, self._loads, self._seqs, savepoint=dirty)
+    def _run(self, unit: Unit) -> None:
+        """One unit. Where it did nothing but add, that waits for what others add."""
+        tx = SqliteTx(self._desk, self._loads, self._seqs, self._write_added)
         try:
             unit.result = unit.work(tx)
             tx.finish()
@@ -201,13 +202,52 @@ class Writer:
             tx.rollback()
             if isinstance(error, apsw.FullError) or not self._desk.db.in_transaction:
                 raise  # SQLite gave up the whole transaction
-            unit.error = as_model_error(error)
-            if isinstance(error, apsw.CorruptError):
-                self._damaged(UNKNOWN, "")
-            return False
+            unit.error = self._meant(error)
+            return
         unit.error = None
         unit.effects, unit.undos, unit.changes = tx.effects, tx.undos, tx.changes
-        return tx.dirty
+        self._dirty = self._dirty or tx.dirty
+        if tx.added:
+            self._added.append((unit, tx.added))
+
+    def _write_added(self) -> bool:
+        """Write what units have added, for all of them at once; whether anything is changed by now in the transaction.
+
+        Where it cannot be written, each is tried alone, so that none suffers for another. The first change needs no
+        savepoint: before it nothing was done.
+        """
+        several, self._added = self._added, []
+        if not several:
+            return self._dirty
+        tx = SqliteTx(self._desk, self._loads, self._seqs, lambda: self._dirty)
+        tx.added = [each for _, added in several for each in added]
+        try:
+            tx.write_added()
+            tx.finish()
+            self._dirty = True
+        except BaseException as error:
+            tx.rollback()
+            if isinstance(error, apsw.FullError) or not self._desk.db.in_transaction:
+                raise
+            if len(several) == 1:
+                self._take_back(several[0][0], self._meant(error))
+                return self._dirty
+            for one in several:
+                self._added = [one]
+                self._write_added()
+        return self._dirty
+
+    def _meant(self, error: BaseException) -> BaseException:
+        """What a unit's caller is told of a failure; where the file is damaged, that is told, too."""
+        if isinstance(error, apsw.CorruptError):
+            self._damaged(UNKNOWN, "")
+        return as_model_error(error)
+
+    def _take_back(self, unit: Unit, error: BaseException) -> None:
+        """Nothing of it is stored after all."""
+        self._loads.undo(unit.changes)
+        run_undos(reversed(unit.undos))
+        unit.effects, unit.undos, unit.changes, unit.error = (), (), (), error
 
     def _break(self, error: BaseException) -> None:
         """Nothing is known any more; nothing is written any more."""
