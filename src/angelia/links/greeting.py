@@ -1,7 +1,8 @@
 """The first words on a line between two hubs, on either side: who is there, and do both know the secret.
 
 What must stay true: nobody is told anything, and nothing is taken, before both sides have proved themselves: first the
-one that dials, so that a stranger learns nothing to guess by. Refusals say what a person can do. What is proved, and how, stands in ``hello.py``.
+one that dials, so that a stranger learns nothing to guess by. Refusals say what a person can do. What is proved, and
+how, stands in ``hello.py``.
 """
 
 import asyncio
@@ -45,8 +46,8 @@ async def say_hello(
     code: str | None,
     check: Callable[[str], None],
 ) -> Met:
-    """Greet the hub that was dialled, over a channel that runs. ``check`` raises ``Trouble`` where that hub (its id) may
-    not be served under this connection. Raises ``Trouble`` or ``LineLost``.
+    """Greet the hub that was dialled, over a channel that runs. ``check`` raises ``Trouble`` where that hub (its id)
+    may not be served under this connection. Raises ``Trouble`` or ``LineLost``.
     """
     by = _by(connection, dialled, code)
     mine = nonce()
