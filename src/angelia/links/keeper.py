@@ -102,7 +102,8 @@ class Keeper:
             await self._end(connection.id)
             await self._put(connection)
             line = self._begin(connection)
-        await line.wait_for_try(TRY_SECONDS)
+        if connection.target:
+            await line.wait_for_try(TRY_SECONDS)
         return await line.condition()
 
     async def disconnect(self, name: str) -> None:

@@ -17,7 +17,8 @@ PERSON = "human"
 SEED_AGENTS = ("hermes", "openclaw")
 RESERVED = frozenset({PERSON, HUB, PRESENCE, LOCAL, "desktop", "default", "all", "everyone"})
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
+PATTERN = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+_NAME = re.compile(PATTERN, re.ASCII)
 _RULE = "1 to 64 letters, digits, '_' or '-', the first a letter or digit"
 
 
