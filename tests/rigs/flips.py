@@ -1,0 +1,376 @@
+"""Flip bits of a store's file, one at a time: nothing is served wrong, nothing vanishes in silence.
+
+    python -m tests.rigs.flips --seed 1 --flips 1000 --hubs 25
+
+A store is filled with mail in every state. Each time one bit of a copy of it flips, anywhere, and the copy is opened
+and all of it read, by every way that the bus has. What must be true: it is refused with a text that says what to do; or
+all messages that are served are what was written, and whatever is not served any more was set aside, and told. Some of
+the copies are given to a real hub. The exit code is 0 when that was so.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from angelia.bus.ports import Parcel, Scope, Tx, View
+from angelia.model.agent import Agent, Token
+from angelia.model.delivery import Delivery, Hand, State
+from angelia.model.envelope import Envelope
+from angelia.model.errors import AngeliaError, Unwell
+from angelia.storage.sqlite.full import Reserve
+from angelia.storage.sqlite.store import SqliteStore
+from tests.acceptance.hub import Hub
+from tests.conformance.mail import NOW, PLENTY, change, delivery, envelope, lease, settle
+
+BOXES = ("ada", "brook", "cleo", "dune")
+MESSAGES = 240
+TINY = Reserve(ballast_bytes=4096, log_bytes=256 * 1024, slack_bytes=64 * 1024, probe_seconds=0.02)
+ALL = frozenset(State)
+REMEDY = "angelia restore"
+MEMORY = Path("/dev/shm")  # nothing here is about syncs, which take most of the time
+TOGETHER = 100
+PATIENCE_SECONDS = 20.0
+HUB_SECONDS = 20.0
+
+Served = dict[str, object]  # by what it is
+
+
+async def fill(path: Path, dice: random.Random) -> list[str]:
+    """Make a store; the ids of its messages."""
+    store = await SqliteStore.open(path, now=NOW, reserve=TINY)
+    ids = []
+    for number in range(1, MESSAGES + 1):
+        box = dice.choice(BOXES)
+        message = envelope(
+            number, to=box, text=f"text {number} " + "é lorem ipsum " * dice.choice((0, 3, 40, 600)),
+            body=b'{"n": %d}' % number if dice.random() < 0.3 else None,
+            in_reply_to=f"{number - 1:032x}" if number % 7 == 0 else None,
+            key=f"key-{number}" if number % 3 == 0 else None,
+        )  # fmt: skip
+        row = await store.write(lambda tx, m=message, b=box: _add(tx, m, b))  # type: ignore[misc]
+        ids.append(message.id)
+        match number % 6:
+            case 1 | 2:
+                await settle(store, row)
+            case 3:
+                leased = await lease(store, row, Hand.CLAIM)
+                await change(store, leased, state=State.DEAD, ended_at=NOW, used=10, hand=None)
+            case 4:
+                await lease(store, row, Hand.MANUAL)
+
+    def introduce(tx: Tx) -> None:
+        for box in BOXES:
+            tx.put_agent(
+                Agent(
+                    handle=box, title=box.title(), description=f"{box} does things", member=True, keyed=box == "ada",
+                    created_at=NOW, seen_at=NOW, adapter=None,
+                )
+            )  # fmt: skip
+            tx.add_contact(box, "hermes", NOW)
+            tx.put_note(f"note/{box}", box.encode() * 9, NOW)
+        tx.put_token(Token(id="t1", mailbox="ada", digest=bytes(range(32)), created_at=NOW, ends_at=None))
+
+    await store.write(introduce)
+    await store.close()
+    return ids
+
+
+def _add(tx: Tx, message: Envelope, box: str) -> Delivery:
+    row = delivery(message, tx.next_seq(), box)
+    tx.add(message, [row])
+    return row
+
+
+class Words(logging.Handler):
+    """What the store says, and when its search for damage is over."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+        self.searched = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+        if "looked at all messages" in self.said[-1] or "where messages lie" in self.said[-1]:
+            self.searched.set()
+
+
+async def serve(path: Path, ids: Sequence[str], words: Words) -> tuple[Served, Served]:
+    """Open a store and read all of it, by every way, twice: the second time what was damaged has been set aside.
+
+    Raises ``Unwell`` where it is not opened.
+    """
+    store = await SqliteStore.open(path, now=NOW, reserve=TINY)
+    try:
+        first = await _read_all(store, ids)
+        if any("looking for the messages" in each for each in words.said):
+            await asyncio.to_thread(words.searched.wait, PATIENCE_SECONDS)
+        await store.write(lambda tx: None)  # behind what was found, and is set aside
+        return first, await _read_all(store, ids)
+    finally:
+        await store.close()
+
+
+async def _read_all(store: SqliteStore, ids: Sequence[str]) -> Served:
+    found: Served = {}
+    for box in BOXES:
+        try:
+            waiting = await store.write(lambda tx, b=box: tx.waiting(Scope(b), 9999, PLENTY))  # type: ignore[misc]
+            found.update(_parcels(f"waiting {box}", waiting))
+        except AngeliaError as error:
+            found[f"told: claim {box}"] = error.detail
+        found |= await _read(store, f"inbox {box}", lambda view, b=box: _inbox(view, b))  # type: ignore[misc]
+        found |= await _read(store, f"history {box}", lambda view, b=box: _history(view, b))  # type: ignore[misc]
+    found |= await _read(store, "names", _names)
+    for start in range(0, len(ids), TOGETHER):
+        some = ids[start : start + TOGETHER]
+        together = await _read(store, "some", lambda view, s=some: _messages(view, s))  # type: ignore[misc]
+        if "told: some" in together:
+            together = {}
+            for one in some:
+                together |= await _read(store, one, lambda view, i=one: _message(view, i))  # type: ignore[misc]
+        found |= together
+    return found
+
+
+Look = Callable[[View], Served]
+
+
+async def _read(store: SqliteStore, what: str, look: Look) -> Served:
+    try:
+        return await store.read(look)
+    except AngeliaError as error:
+        return {f"told: {what}": error.detail}
+
+
+def _parcels(what: str, parcels: Sequence[Parcel]) -> Served:
+    return {f"{what} {parcel.delivery.seq}": parcel for parcel in parcels}
+
+
+def _inbox(view: View, box: str) -> Served:
+    return _parcels(f"inbox {box}", view.inbox(box, 0, 9999, ALL, None).parcels)
+
+
+def _history(view: View, box: str) -> Served:
+    return _parcels(f"history {box}", view.history(box, 0, 1 << 40, 9999, PLENTY))
+
+
+def _messages(view: View, ids: Sequence[str]) -> Served:
+    found: Served = {}
+    for message_id in ids:
+        found |= _message(view, message_id)
+    return found
+
+
+def _message(view: View, message_id: str) -> Served:
+    found: Served = {f"deliveries {message_id}": tuple(view.deliveries(message_id))}
+    message = view.message(message_id)
+    if message is not None:
+        found[f"message {message_id}"] = message
+        if message.key is not None:
+            found[f"key {message_id}"] = view.by_key(message.sender, message.key)
+        if message.in_reply_to is not None:
+            found[f"reply {message_id}"] = view.reply_to(message.in_reply_to)
+    return found
+
+
+def _names(view: View) -> Served:
+    agents: Served = {f"agent {agent.handle}": agent for agent in view.agents()}
+    tokens = {f"token {token.id}": token for token in view.tokens()}
+    notes = {f"note {note.name}": note for note in view.notes("note/")}
+    return agents | tokens | notes
+
+
+# ---- judging
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of each flip, and what was wrong."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    breaches: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Judge:
+    """Compares what is served with what was written."""
+
+    store: Path
+    copy: Path
+    ids: list[str]
+    words: Words
+    count: int = 0
+    whole: Served = field(default_factory=dict)
+    result: Result = field(default_factory=Result)
+
+    def flip(self, place: int, bit: int) -> None:
+        """A copy of the store in which one bit is another; under a new name, for SQLite knows files of old."""
+        data = bytearray(self.store.read_bytes())
+        data[place] ^= 1 << bit
+        for left in self.copy.parent.glob(self.copy.name + "*"):
+            left.unlink()
+        self.count += 1
+        self.copy = self.copy.with_name(f"copy{self.count}.db")
+        self.copy.write_bytes(data)
+        self.words.said.clear()
+        self.words.searched.clear()
+
+    def look(self, where: str) -> None:
+        """Open the copy, read it and judge."""
+        try:
+            first, second = asyncio.run(serve(self.copy, self.ids, self.words))
+        except Unwell as error:
+            self.result.kinds["refused"] += 1
+            if REMEDY not in error.detail:
+                self.breach(where, f"refused without a remedy: {error.detail}")
+            return
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is a breach)
+            self.breach(where, f"raised {error!r:.300}")
+            return
+        wrong = [what for served in (first, second) for what in served if self._is_wrong(what, served[what])]
+        if wrong:
+            self.breach(where, f"served wrong: {sorted(set(wrong))[:5]}")
+        aside = self._set_aside()
+        missing = self._messages(self.whole) - self._messages(second)
+        told = [what for what in second if what.startswith("told: ")]
+        if missing - aside and not told:
+            self.breach(where, f"vanished in silence: {sorted(missing - aside)[:5]}; said: {self.words.said[:3]}")
+        if len(aside) > 1 or (aside and not any("set aside" in each for each in self.words.said)):
+            self.breach(where, f"one bit, and {len(aside)} messages were set aside; said: {self.words.said[:3]}")
+        other = any(self._differs(what, second[what]) for what in second)
+        kind = "set aside" if aside else "unreadable, told" if told else "another row differs" if other else "as it was"
+        self.result.kinds[kind] += 1
+
+    def breach(self, where: str, what: str) -> None:
+        self.result.breaches.append(f"{where}: {what}")
+        print(self.result.breaches[-1], flush=True)
+
+    def _is_wrong(self, what: str, served: object) -> bool:
+        """Whether a message that is not what was written, or is another's, is given out."""
+        if isinstance(served, Parcel):
+            known = self.whole.get(f"message {served.envelope.id}")
+            return served.envelope != known or served.delivery.message_id != served.envelope.id
+        return isinstance(served, Envelope) and served != self.whole.get(what)
+
+    def _differs(self, what: str, served: object) -> bool:
+        """Whether anything else is not what was written: only messages have a checksum."""
+        return not what.startswith("told: ") and served != self.whole.get(what)
+
+    def _messages(self, served: Served) -> set[str]:
+        return {
+            each.envelope.id if isinstance(each, Parcel) else each.id
+            for each in served.values()
+            if isinstance(each, Parcel | Envelope)
+        }
+
+    def _set_aside(self) -> set[str]:
+        db = apsw.Connection(str(self.copy))
+        try:
+            rows = db.execute("SELECT json_extract(CAST(message AS TEXT), '$.number') FROM damaged").fetchall()
+        finally:
+            db.close()
+        return {self.ids[int(str(number)) - 1] for (number,) in rows}
+
+
+def run(seed: int, flips: int, hubs: int) -> Result:
+    """The whole of it."""
+    dice = random.Random(seed)
+    words = Words()
+    log = logging.getLogger("angelia.storage")
+    log.addHandler(words)
+    log.propagate = False
+    try:
+        with tempfile.TemporaryDirectory(prefix="ang-flips-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+            store, copy = Path(folder, "store.db"), Path(folder, "copy.db")
+            judge = Judge(store, copy, asyncio.run(fill(store, dice)), words)
+            shutil.copyfile(store, copy)
+            judge.whole, again = asyncio.run(serve(copy, judge.ids, words))
+            assert judge.whole == again
+            assert len(judge._messages(judge.whole)) == MESSAGES
+            size = store.stat().st_size
+            for number in range(flips):
+                place, bit = dice.randrange(size), dice.randrange(8)
+                judge.flip(place, bit)
+                judge.look(f"bit {bit} of byte {place}")
+                if number % 100 == 99:
+                    print(number + 1, dict(judge.result.kinds), len(judge.result.breaches), "breaches", flush=True)
+            for _ in range(hubs):
+                place, bit = dice.randrange(size), dice.randrange(8)
+                judge.flip(place, bit)
+                _serve_it(judge, f"bit {bit} of byte {place}, a hub")
+            return judge.result
+    finally:
+        log.removeHandler(words)
+        log.propagate = True
+
+
+def _serve_it(judge: Judge, where: str) -> None:
+    """Give the copy to a real hub: it serves, or says what is wrong and how to mend it."""
+    hub = Hub()
+    try:
+        hub.folder.mkdir(mode=0o700)
+        (hub.folder / "hub.lock").touch(mode=0o600)
+        shutil.copyfile(judge.copy, hub.folder / "angelia.db")
+        hub.launch()
+        assert hub.process is not None
+        ends = time.monotonic() + HUB_SECONDS
+        while not hub.is_ready() and hub.process.poll() is None:
+            assert time.monotonic() < ends, hub.output()
+            time.sleep(0.02)
+        if hub.process.poll() is not None:
+            judge.result.kinds["a hub refused"] += 1
+            if hub.process.returncode != 1 or REMEDY not in hub.output():
+                judge.breach(where, f"ended with {hub.process.returncode}: {hub.output()[-800:]}")
+        else:
+            judge.result.kinds["a hub served"] += 1
+            for box in BOXES[1:]:  # the first is keyed
+                for item in _inbox_of(hub, box):
+                    message = item["message"]
+                    known = judge.whole.get(f"message {message['id']}")
+                    if not isinstance(known, Envelope) or known.text != message["text"]:
+                        judge.breach(where, f"served wrong: {message}")
+        if "Traceback" in hub.output():
+            judge.breach(where, f"a traceback: {hub.output()[-2000:]}")
+    finally:
+        hub.__exit__()
+
+
+def _inbox_of(hub: Hub, box: str) -> list[Any]:
+    """What waits there; what cannot be read is told, and is soon set aside."""
+    ends = time.monotonic() + HUB_SECONDS
+    while (answer := hub.get(f"/v1/agents/{box}/inbox?limit=1000")).status == 503:
+        assert time.monotonic() < ends, answer.body
+        time.sleep(0.02)
+    assert answer.status == 200, answer.body
+    return list(answer.json["deliveries"])
+
+
+def main(words: Sequence[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--flips", type=int, default=1000)
+    parser.add_argument("--hubs", type=int, default=25, metavar="N", help="so many more are given to a real hub")
+    begun = time.monotonic()
+    result = run(**vars(parser.parse_args(words)))
+    print(json.dumps({"seconds": round(time.monotonic() - begun, 1), **result.kinds, "breaches": len(result.breaches)}))
+    return 1 if result.breaches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
