@@ -75,7 +75,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "what came back keeps its number": Fault(
         "bus/claim.py",
-        (("old.seq if old.seq > high else tx.next_seq()", "old.seq"),),
+        (("old.seq if old.seq > high or hand is Hand.LINK else tx.next_seq()", "old.seq"),),
         ("seq fell",),
     ),
     "a resume shows nothing again": Fault(

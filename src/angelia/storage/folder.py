@@ -132,20 +132,36 @@ def _plain(field: str) -> str:
 
 
 def secret(path: str) -> str:
-    """The secret that a private file holds; made, with 256 random bits, where there is none."""
+    """The secret that a private file holds; made, with 256 random bits, where there is none. It appears whole, so that
+    no power cut leaves an empty one."""
+    if not os.path.lexists(path):
+        try:
+            _make_secret(path)
+        except OSError as error:
+            raise UnfitFolder(f"{path} cannot be written: {error.strerror}.") from None
+    found = _read_secret(path)
+    if len(found) < 32:
+        raise UnfitFolder(f"{path} holds no secret; remove it, and a new one is made.")
+    return found
+
+
+def _make_secret(path: str) -> None:
+    part = f"{path}.{os.getpid()}.part"
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        found = _read_secret(path)
-        if len(found) < 32:
-            raise UnfitFolder(f"{path} holds no secret; remove it, and a new one is made.") from None
-        return found
-    made = os.urandom(32).hex()
-    with open(descriptor, "w", encoding="ascii") as file:
-        file.write(made + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return made
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(os.urandom(32).hex() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):  # somebody was quicker: theirs stands
+            os.link(part, path)
+    finally:
+        os.unlink(part)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _read_secret(path: str) -> str:
