@@ -46,9 +46,10 @@ def found() -> str | None:
 
 
 class Browser:
-    """Use it as a context. ``open`` makes a page."""
+    """Use it as a context. ``open`` makes a page. ``more``: further flags."""
 
-    def __init__(self) -> None:
+    def __init__(self, *more: str) -> None:
+        self._more = more
         self._folder = tempfile.mkdtemp(prefix="ang-browser-")
         self._answers: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
         self._serial = 0
@@ -58,7 +59,7 @@ class Browser:
         assert program is not None
         theirs, self._out = _high(*os.pipe())
         self._in, theirs_too = _high(*os.pipe())
-        words = [program, *FLAGS, f"--user-data-dir={self._folder}/profile", "about:blank"]
+        words = [program, *FLAGS, *self._more, f"--user-data-dir={self._folder}/profile", "about:blank"]
         with open(f"{self._folder}/said", "wb") as said:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", LAUNCH, str(theirs), str(theirs_too), *words],

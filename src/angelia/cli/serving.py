@@ -17,6 +17,7 @@ from angelia import app
 from angelia.cli import exits, hub_log, stdio
 from angelia.model.errors import AngeliaError
 from angelia.settings import Settings, SettingsError
+from angelia.storage.folder import UnfitFolder
 from angelia.storage.lock import FolderLock
 
 log = logging.getLogger("angelia.hub")
@@ -55,7 +56,7 @@ def serve(
     gc.set_threshold(COLLECT_AFTER, 20, 20)
     try:
         end = uvloop.run(app.serve(settings, lock, tcp, unix, announce, hang_up, _allow_files()))
-    except SettingsError:
+    except (SettingsError, UnfitFolder):
         raise
     except Exception as error:
         if (words := app.no_room(settings.data_dir, error)) is not None:

@@ -1,6 +1,7 @@
 """The agents' tokens of this data folder: ``<data>/tokens/NAME``, 0600 in a folder that is 0700.
 
-What must stay true: a name is checked before it becomes part of a path, and nobody gets another's token. A file is
+What must stay true: a name is checked before it becomes part of a path, and nobody gets another's token. One that
+others can read is refused, with the command that mends it. A file is
 there whole or not at all. Names are compared without regard to case, files are named as they were joined. Who asks the
 hub for a new token and keeps it does both while nobody else does (``one_at_a_time``): the token on disk is the last.
 """
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
+import stat
 from contextlib import contextmanager, suppress
 
 from angelia.cli.exits import Refused, UsageError
@@ -43,9 +46,13 @@ def read(data_dir: str, name: str) -> str | None:
         return None
     try:
         with open(path, encoding="ascii") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             token = file.read(1024).strip()
     except (OSError, UnicodeDecodeError):
         raise Refused(f"the token of {name} in {path} cannot be read") from None
+    if mode & 0o077:
+        mend = f"chmod 600 {shlex.quote(path)}"
+        raise Refused(f"others can use the token of {name} (mode {mode:o}); close it: {mend}; or make a new one")
     if not token.isprintable() or not token or " " in token:
         raise Refused(f"{path} holds no token")
     return token

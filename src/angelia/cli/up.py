@@ -110,6 +110,7 @@ def _detach(settings: Settings, given: argparse.Namespace) -> int:
 
 def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int:
     lock = _own(settings, given)
+    mask = os.umask(0o077)  # whatever is made from here on is ours alone, by whichever library
     try:
         wanted = given.handover.port if given.handover else settings.port
         lock.publish(port=wanted, socket=settings.socket_path, version=__version__, ready=False)
@@ -134,6 +135,7 @@ def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int
             listen.remove_unix(settings.socket_path)
         return _restart(settings, given, lock, port, started) if code is None else code
     finally:
+        os.umask(mask)
         lock.release()
 
 

@@ -179,7 +179,7 @@ class MailboxFull(CallerError):
 
 
 class RateLimited(CallerError):
-    """Too many at once: streams, names, waiting calls."""
+    """Too many at once: streams, names, waiting calls, wrong tokens."""
 
     status, code, title, retry = 429, "rate_limited", "Too many at once", True
 

@@ -6,11 +6,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from angelia.bus.agents import OVERLAP_SECONDS, make_token
+from angelia.bus.caller import ADMIN
 from angelia.bus.claim import claim
 from angelia.bus.core import close_bus
+from angelia.bus.directory import digest_of
 from angelia.bus.ports import Parcel, Scope
 from angelia.bus.subscribe import End, KeepAlive, next_items
 from angelia.bus.timekeeper import SICK_STORE_SECONDS, SWEEP_BATCH, keep_time, patrol, sweep
+from angelia.bus.visits import Visit
 from angelia.model.delivery import Hand, State
 from angelia.model.errors import DiskFull
 from angelia.model.limits import DAY, Limits
@@ -155,6 +159,22 @@ async def test_a_reminder_that_fails_does_not_stop_time(hub: SmallHub) -> None:
         hub.bus.timers.at(hub.clock.monotonic() + 1, lambda: 1 / 0)
         await hub.clock.advance(4)
         assert await hub.state(sent) is State.FAILED
+
+
+async def test_what_is_at_work_under_a_token_that_was_rotated_ends_within_a_second_of_its_last_one(
+    hub: SmallHub,
+) -> None:
+    ended: list[int] = []
+    async with time_kept(hub):
+        old, _ = await make_token(hub.bus, ADMIN, "ann")
+        with Visit(hub.bus.directory.visits, digest_of(old), lambda: ended.append(hub.clock.now())):
+            await make_token(hub.bus, ADMIN, "ann")
+            over = hub.clock.now() + OVERLAP_SECONDS * 1000
+            await hub.clock.advance(OVERLAP_SECONDS - 1)
+            assert ended == []
+            await hub.clock.advance(2)
+            [at] = ended
+            assert over <= at <= over + 1000
 
 
 async def test_names_that_nobody_uses_are_forgotten(hub: SmallHub) -> None:

@@ -1,4 +1,4 @@
-"""The shapes of the seed's answers and of the short ones: what is always there, and what only where it says something."""
+"""The shapes of the seed's answers and of the short ones: what is always there, and what only where it is so."""
 
 from typing import Any
 

@@ -19,10 +19,11 @@ ADDRESSES = 4096  # some hundred bytes each; the one that was quiet for longest 
 
 
 class Guesses:
-    """When the answer to the next wrong token of an address is due. ``clock``: monotonic seconds."""
+    """When the answer to the next wrong token of an address is due. ``clock``: monotonic seconds; ``most``: addresses
+    that are remembered."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], most: int = ADDRESSES) -> None:
+        self._clock, self._most = clock, most
         self._paid_until: OrderedDict[str, float] = OrderedDict()
 
     def wait(self, address: str) -> float:
@@ -37,7 +38,7 @@ class Guesses:
             )
         self._paid_until[who] = until
         self._paid_until.move_to_end(who)
-        if len(self._paid_until) > ADDRESSES:
+        if len(self._paid_until) > self._most:
             self._paid_until.popitem(last=False)
         return max(seconds, 0.0)
 

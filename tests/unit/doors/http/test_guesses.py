@@ -2,7 +2,6 @@
 
 import pytest
 
-from angelia.doors.http import guesses
 from angelia.doors.http.guesses import AT_ONCE, LONGEST_SECONDS, Guesses, canonical
 from angelia.model.errors import RateLimited
 
@@ -51,9 +50,8 @@ def test_the_first_are_answered_at_once_then_one_a_second_and_beyond_the_bound_n
     assert wrong.wait("192.0.2.7") == 0.0
 
 
-def test_memory_is_bounded_whoever_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guesses, "ADDRESSES", 8)
-    wrong = Guesses(Clock())
+def test_memory_is_bounded_whoever_comes() -> None:
+    wrong = Guesses(Clock(), most=8)
     for _ in range(AT_ONCE):
         wrong.wait("192.0.2.7")
     for number in range(7):
