@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -339,3 +340,47 @@ def test_both_sides_that_dial_each_other_end_up_with_one_link_each() -> None:
         eventually(lambda: connection(far, "home").get("up"), 30, "up at both again")
         sent = here.send("bob", "hi", "ann")["id"]
         wait_state(here, sent, "forwarded")
+
+
+# ------------------------------------------------------------------------------------------------------- after a restore
+
+
+def put_back(at: Hub, file: str) -> None:
+    at.stop()
+    done = at.run("restore", file)
+    assert done.returncode == 0, done.stderr
+    at.start()
+
+
+def test_a_hub_that_was_restored_hears_again_what_became_of_its_mail(two: tuple[Hub, Hub], tmp_path: Path) -> None:
+    """The copy knows a question that waits; its answer came after that, and is in the other hub alone."""
+    here, far = two
+    far.stop()
+    wait_down(here, "garage")
+    asked = here.send("bob", "which port?", "ann", intent="request")["id"]
+    told = here.send("bob", "fyi", "ann")["id"]
+    copy = str(tmp_path / "copy.db")
+    assert here.run("backup", copy).returncode == 0
+    far.start()
+    came: list[str] = []
+    eventually(lambda: drain(far, "bob", came)[1:] == [told], 20 * MARGIN, "both come")
+    reply(far, "bob", asked, "8443")
+    wait_state(here, asked, "answered")
+    put_back(here, copy)
+    assert here.state(asked) in ("queued", "forwarded", "leased", "answered")
+    wait_state(here, asked, "answered")
+    wait_state(here, told, "delivered")
+    assert here.kept("GET", f"/v1/messages/{asked}").json["reply"]["text"] == "8443"
+
+
+def test_mail_that_a_restored_hub_has_forgotten_goes_there_again(two: tuple[Hub, Hub], tmp_path: Path) -> None:
+    here, far = two
+    copy = str(tmp_path / "copy.db")
+    assert far.run("backup", copy).returncode == 0
+    asked = here.send("bob", "are you there?", "ann", intent="request")["id"]
+    wait_state(here, asked, "forwarded")
+    put_back(far, copy)
+    came: list[str] = []
+    eventually(lambda: asked in drain(far, "bob", came), 20 * MARGIN, "it comes again")
+    reply(far, "bob", asked, "yes")
+    wait_state(here, asked, "answered")

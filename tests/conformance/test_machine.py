@@ -61,7 +61,7 @@ ARROWS = {
         "reply": "answered", "time out": "failed", "offer again": "queued",
     },
     "held": {"let go": "queued", "end": "failed", "expire": "failed"},
-    "delivered": {"reply": "answered", "unanswered": "delivered"},
+    "delivered": {"reply": "answered", "unanswered": "delivered", "offer again": "queued"},
     "dead": {"requeue": "queued", "drop": "failed"},
 }  # fmt: skip
 # What a verb may change without an arrow: a delay that is over, an outcome that was told, who had it last.

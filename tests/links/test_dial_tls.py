@@ -69,7 +69,7 @@ async def test_a_token_goes_to_who_is_trusted_alone(folder: Path, here: tuple[st
         found = await trouble(to(server, token_file=token_file))
         assert kind_of(found) == (Kind.REFUSED, True)
         assert "not one to trust" in found.problem
-        assert "--ca-file" in found.advice
+        assert "--ca" in found.advice
         assert not server.asked
         async with dialled(to(server, token_file=token_file, ca_file=str(folder / "ca.pem"))) as line:
             assert line.speaks is Speaks.HERMES

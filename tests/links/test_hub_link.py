@@ -523,7 +523,13 @@ async def test_an_outcome_that_is_none_costs_the_others_nothing(far: Far) -> Non
     async with running(far.serve(), there.run()):
         sent = await far.side.send("ann", "bob", "hi")
         await until(lambda: _is(far.side, sent, State.FORWARDED))
-        bad = (None, 7, {}, {"id": "x", "handle": "bob", "state": "delivered"}, {"id": "a" * 32, "handle": "b c"})
+        bad: tuple[object, ...] = (
+            None,
+            7,
+            {},
+            {"id": "x", "handle": "bob", "state": "delivered"},
+            {"id": "a" * 32, "handle": "b c"},
+        )
         good = {"id": sent.envelope.id, "handle": "bob", "state": "delivered"}
         assert await there.call("hub.settle", outcomes=[*bad, good]) == {"ok": True}
         await until(lambda: _is(far.side, sent, State.DELIVERED))

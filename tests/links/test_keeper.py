@@ -647,3 +647,19 @@ async def test_a_code_gives_nobody_the_place_of_a_hub_that_is_paired(town: Town)
     await garage.keeper.disconnect("home")
     code, _ = garage.keeper.offer()
     assert (await home.connect("garage", code)).up
+
+
+async def test_two_machines_that_are_one_hub_are_told_of(town: Town) -> None:
+    """A data folder that was copied: both come in as the same hub, and push each other off the line."""
+    side = await Side.make("garage")
+    line = Standing(side.bus, Connection(name="home", hub="a" * 32))
+    for _ in range(3):
+        line.replaced()
+    assert (await line.condition()).warning is None
+    line.replaced()
+    warning = (await line.condition()).warning
+    assert warning is not None
+    assert "was a data folder copied?" in warning
+    assert isinstance(side.bus.clock, FakeClock)
+    await side.bus.clock.advance(61)
+    assert (await line.condition()).warning is None

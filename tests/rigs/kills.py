@@ -12,6 +12,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ import apsw
 from tests.acceptance.hub import READY_SECONDS, Hub
 from tests.rigs.history import Answered, Concluded, Handed, Killed, Left, Receipt, Sent, Verdict, judge
 from tests.rigs.readers import Poller, make_readers
-from tests.rigs.scene import MAILBOXES, Scene, moment, now
+from tests.rigs.scene import MAILBOXES, Scene, now
 from tests.rigs.senders import make_senders
 from tests.rigs.talk import Broken
 
@@ -32,6 +33,7 @@ ENVIRONMENT = {"ANGELIA_LIMITS_LEASE_SECONDS": "4"}
 EARLY = 0.15
 # After the last kill, so that those who leave before the end have something that they leave.
 CALM_SECONDS = 1.5
+Trouble = Callable[[Scene], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +85,16 @@ def run(plan: Plan) -> Result:
     return Result(judge(scene.history), scene.faults, scene.resets, output)
 
 
-async def _play(hub: Hub, plan: Plan) -> Scene:
-    scene = Scene(hub, random.Random(plan.seed))
+async def _play(hub: Hub, plan: Plan, trouble: Trouble | None = None, host: str = "127.0.0.1") -> Scene:
+    """``trouble``: what befalls the hub meanwhile, in place of kills; at its end all is well."""
+    scene = Scene(hub, random.Random(plan.seed), host=host)
     await _introduce(scene)
     senders = make_senders(scene, plan.senders, plan.pause)
     async with asyncio.TaskGroup() as tasks:
         for reader in make_readers(scene, plan.readers):
             tasks.create_task(reader.run())
         sending = [tasks.create_task(sender.run()) for sender in senders]
-        await _kill(scene, plan)
+        await (_kill(scene, plan) if trouble is None else trouble(scene))
         scene.closing.set()
         await asyncio.wait(sending)
         await _drain(scene, plan.drain_seconds)
@@ -216,7 +219,7 @@ async def _look(scene: Scene) -> None:
             continue
         for row in said.json["deliveries"]:
             by = row.get("by") or row.get("holder", {}).get("by")
-            at = moment(row.get("delivered_at"))
+            at = scene.moment(row.get("delivered_at"))
             history.add(Receipt(at=now(), id=id_, mailbox=row["to"], state=row["state"], by=by, delivered_at=at))
     for mailbox in MAILBOXES:
         with suppress(Broken):

@@ -32,10 +32,19 @@ class Scene:
     faults: list[str] = field(default_factory=list)
     # Nothing is lost by one, and yet none is called for here: there is one store, and nothing in it is old.
     resets: list[str] = field(default_factory=list)
+    host: str = "127.0.0.1"  # where senders and readers find the hub
+
+    # How far the hub's clock was off in its lives so far; far apart, so that a time tells which of them it is from.
+    offsets: set[float] = field(default_factory=lambda: {0.0})
+
+    def moment(self, text: str | None) -> float | None:
+        """A time that the hub said, by our clock."""
+        at = moment(text)
+        return None if at is None else at - min(self.offsets, key=lambda offset: abs(at - offset - now()))
 
     @property
     def talk(self) -> Talk:
-        return Talk(self.hub.port)
+        return Talk(self.hub.port, self.host)
 
     def fault(self, what: str) -> None:
         """An answer that the contract does not have."""

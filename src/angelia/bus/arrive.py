@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from angelia.bus.core import Bus
 from angelia.bus.draft import Crossing, Draft
 from angelia.bus.neighbours import place_id
-from angelia.bus.outcomes import Fate, settle_forwarded
+from angelia.bus.outcomes import Fate, owe_again, settle_forwarded
 from angelia.bus.ports import Tx
 from angelia.bus.publish import UNIT_MESSAGES, accept
 from angelia.bus.remotes import Remote, address_of
@@ -84,6 +84,7 @@ def _store(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
     if (known := tx.message(item.id)) is not None:  # whatever has become since of its recipient, and of the limits
         if known.fingerprint.hex() != item.fingerprint:
             raise IdReused("This id was used for another message. Nothing was stored.")
+        owe_again(tx, bus, connection.id, item.id)
         return Stored(stored=True, repeat=True)
     _check_content(bus, item)
     if item.kind is Kind.NOTICE:

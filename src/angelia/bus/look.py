@@ -78,7 +78,7 @@ def expected(bus: Bus, delivery: Delivery, intent: Intent) -> str | None:
         if bus.streams.own(delivery.mailbox) is not None:
             return "the agent is connected and takes it next"
         if delivery.connection is not None:
-            return "waits until its relay fetches it"
+            return _on_its_way(bus, delivery.connection)
         agent = bus.directory.find(delivery.mailbox)
         if agent is not None and agent.adapter is not None and intent is not Intent.ACK:
             return "the hub wakes the agent for it"
@@ -87,12 +87,26 @@ def expected(bus: Bus, delivery: Delivery, intent: Intent) -> str | None:
         where = "its turn is running" if delivery.hand is Hand.TURN else "in the agent's hands"
         return where + _for(bus, delivery.leased_at or bus.clock.now())
     if delivery.state is State.FORWARDED:
-        return "its relay has it; the outcome is awaited" + _for(bus, delivery.leased_at or bus.clock.now())
+        there = "the hub there" if _by_link(bus, delivery.connection) else "its relay"
+        return f"{there} has it; the outcome is awaited" + _for(bus, delivery.leased_at or bus.clock.now())
     if delivery.state is State.HELD:
         return "held until a person releases or ends it"
     if delivery.state is State.DELIVERED and intent is Intent.REQUEST and delivery.reason is None:
         return "delivered; the answer is awaited"
     return None
+
+
+def _by_link(bus: Bus, carrier: str | None) -> bool:
+    return carrier is not None and not bus.remotes.is_scope(carrier)
+
+
+def _on_its_way(bus: Bus, carrier: str) -> str:
+    """What is expected of mail for an agent elsewhere."""
+    if not _by_link(bus, carrier):
+        return "waits until its relay fetches it"
+    found = bus.neighbours.behind(carrier)
+    name = found.name if found is not None else carrier
+    return f"goes over {name} next" if carrier in bus.neighbours.up else f"waits until {name} is connected again"
 
 
 def _for(bus: Bus, since: int) -> str:

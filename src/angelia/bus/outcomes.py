@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from angelia.bus.claim import hand_over
 from angelia.bus.core import Bus
-from angelia.bus.moves import move
+from angelia.bus.moves import move, owed_key
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Tx
 from angelia.model.delivery import Delivery, Event, Hand, State
@@ -23,6 +23,7 @@ from angelia.model.failure import Reason, read_reason
 from angelia.protocol.hub import Outcome
 
 AT_ONCE = 200  # told in one call
+_TOLD_AGAIN = frozenset({State.DELIVERED, State.FAILED, State.DEAD})
 _STATES = frozenset({"delivered", "answered", "failed", "dead"})
 
 
@@ -56,6 +57,34 @@ async def told(bus: Bus, deliveries: Sequence[Delivery]) -> None:
                 tx.move(here, here._replace(owes=None))
 
     await bus.store.write(unit, lazy=True, essential=True)
+
+
+def owe_again(tx: Tx, bus: Bus, connection: str, message_id: str) -> None:
+    """A message came again: whoever sends it may have forgotten what became of it (a backup was put back), so that is
+    told again, inside the unit. An answer goes again, the rest is owed anew; who knows it already is told nothing new.
+    """
+    reply = tx.reply_to(message_id)
+    for delivery in tx.deliveries(reply.id) if reply is not None else ():
+        if delivery.connection == connection and delivery.state is State.DELIVERED:
+            move(bus, tx, Parcel(delivery, reply), Event.REOFFER)  # type: ignore[arg-type]  # there is one
+    for delivery in tx.deliveries(message_id):
+        if delivery.owes is None and delivery.state in _TOLD_AGAIN:
+            tx.move(delivery, delivery._replace(owes=connection))
+            tx.then(lambda: bus.signals.wake(owed_key(connection)))
+
+
+async def offer_again(bus: Bus, connection: str) -> None:
+    """The hub on one of the two sides is not the one that it was (a backup was put back): what was forwarded goes
+    again. Its id absorbs what is still there."""
+
+    def unit(tx: Tx) -> int:
+        found = [parcel for parcel in tx.carried(connection, AT_ONCE) if parcel.delivery.state is State.FORWARDED]
+        for parcel in found:
+            move(bus, tx, parcel, Event.REOFFER)
+        return len(found)
+
+    while await bus.store.write(unit, essential=True):
+        pass
 
 
 async def far_outcomes(bus: Bus, connection: str, outcomes: Sequence[Outcome]) -> None:

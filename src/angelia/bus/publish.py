@@ -157,7 +157,7 @@ def resolve(bus: Bus, draft: Draft) -> list[Address]:
         return members
     if draft.to is not None and (known := bus.directory.address(draft.to)) is not None:
         return [known]
-    address = parse(draft.to)
+    address = parse(draft.to.lstrip("@") if draft.to is not None else None)  # as people, and Hermes, write names
     if address.room:
         raise UnknownAgent(f"There is no room '{draft.to}'. Nothing was stored.", suggestions=[])
     here = address.name.lower() in RESERVED or bus.directory.find(address.name.lower()) is not None

@@ -32,7 +32,8 @@ async def converse(bus: Bus, wire: Wire, session: Session, handle: Handle) -> No
     except* Trouble as group:
         trouble = first(group, Trouble)
     except* LineLost as group:
-        trouble = Trouble(Kind.UNREACHABLE, f"The line ended: {first(group, LineLost)}.", "It is dialled by itself.")
+        how = str(first(group, LineLost)).rstrip(".")
+        trouble = Trouble(Kind.UNREACHABLE, f"The line ended: {how}.", "It is dialled by itself.")
     except* AngeliaError as group:
         problem = f"This hub could not serve it: {first(group, AngeliaError)}"
         trouble = Trouble(Kind.UNREACHABLE, problem, "It is tried again by itself.")

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from angelia.bus.carry import fail_waiting
 from angelia.bus.core import Bus
+from angelia.bus.outcomes import offer_again
 from angelia.bus.rosters import ROSTERS, rows_for_hermes
 from angelia.links.channel import Channel
 from angelia.links.conversation import converse, first
@@ -111,7 +112,9 @@ def _nothing() -> None:
 async def _greet(line: Line, channel: Channel, dialled: Dialled, connection: Connection, code: str | None) -> Met:
     bus = line.bus
     me, name = bus.neighbours.me, bus.neighbours.name
-    return await say_hello(channel, me, name, connection, dialled, code, lambda hub: _check(bus, connection, hub))
+    return await say_hello(
+        channel, me, name, connection, dialled, code, lambda hub: _check(bus, connection, hub), bus.store.epoch
+    )
 
 
 def _check(bus: Bus, connection: Connection, hub: str) -> None:
@@ -127,11 +130,14 @@ def _check(bus: Bus, connection: Connection, hub: str) -> None:
 
 async def _learn(line: Line, met: Met, give_up: GiveUp) -> None:
     """Remember which hub is there; what it made by coming in before that was known is not needed any more."""
-    bus, known = line.bus, replace(line.connection, hub=met.hub, key=met.key)
+    bus, epochs = line.bus, (line.bus.store.epoch, met.epoch)
+    known = replace(line.connection, hub=met.hub, key=met.key, epochs=epochs)
     if (other := _in_the_way(bus, known, met.hub)) is not None:  # since hello
         raise connected_already(other)
     if line.connection.hub not in (None, met.hub):
         await fail_waiting(bus, known.id, "Another machine answers there now.")
+    elif line.connection.epochs not in (None, epochs):
+        await offer_again(bus, known.id)
     others = [each for each in bus.neighbours.connections.values() if each.hub == met.hub and each.id != known.id]
     if known != line.connection:
         await bus.store.write(lambda tx: bus.neighbours.put(tx, known, bus.clock.now()))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from angelia.bus.caller import Caller, Rank
 from angelia.links.channel import Channel, Refused
-from angelia.links.hello import CODE, FOLDER, KEY, OWNER, Greeting, Offer, nonce, read_hello, read_welcome
+from angelia.links.hello import CODE, FOLDER, KEY, OWNER, Greeting, Offer, nonce, read_epoch, read_hello, read_welcome
 from angelia.links.port import Dialled, Kind, Trouble
 from angelia.model.connection import Connection
 from angelia.protocol.gateway import Refusal
@@ -27,11 +27,13 @@ FORBIDDEN = 403
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """Whom a line leads to: the hub's id, what it calls itself, and the key to keep (after a code; else as before)."""
+    """Whom a line leads to: the hub's id, what it calls itself, the key to keep (after a code; else as before), and the
+    epoch of its store."""
 
     hub: str
     name: str
     key: bytes | None
+    epoch: str = ""
 
 
 # -------------------------------------------------------------------------------------------------- the side that dials
@@ -45,16 +47,18 @@ async def say_hello(
     dialled: Dialled,
     code: str | None,
     check: Callable[[str], None],
+    epoch: str = "",
 ) -> Met:
     """Greet the hub that was dialled, over a channel that runs. ``check`` raises ``Trouble`` where that hub (its id)
     may not be served under this connection. Raises ``Trouble`` or ``LineLost``.
     """
     by = _by(connection, dialled, code)
     mine = nonce()
-    hello = {"version": VERSION, "hub": me, "name": name, "nonce": mine, "by": by}
+    hello = {"version": VERSION, "hub": me, "name": name, "nonce": mine, "by": by, "epoch": epoch}
     try:
         answer = await channel.call("hub.hello", hello, SECONDS)
         hub, far_name, theirs = read_welcome(answer)
+        far_epoch = read_epoch(answer)
         if hub == me:
             raise _refused("That is this hub itself.", "Give the address of the other one.")
         check(hub)  # before the two agree on a new key, say
@@ -77,7 +81,7 @@ async def say_hello(
             Kind.UNREACHABLE, f"The hub there did not answer within {SECONDS:g} s.", "Look at how it is doing."
         ) from None
     lasting = greeting.lasting_key(key) if by == CODE and key is not None else connection.key
-    return Met(hub, far_name, lasting)
+    return Met(hub, far_name, lasting, far_epoch)
 
 
 def _by(connection: Connection, dialled: Dialled, code: str | None) -> str:
@@ -160,6 +164,7 @@ class House:
     offer: Offer
     key_of: Callable[[str], bytes | None]
     meet: Callable[[Met], Awaitable[str]]
+    epoch: str = ""
 
 
 class Guest:
@@ -171,6 +176,7 @@ class Guest:
         self._greeting: Greeting | None = None
         self._key: bytes | None = None
         self._code: str | None = None
+        self._epoch = ""
 
     async def handle(self, request: Request) -> object:
         """Answer ``hub.hello`` and ``hub.prove``, in this order; each once, so that a line is one guess."""
@@ -190,7 +196,8 @@ class Guest:
         greeting = Greeting(hub, name, house.me, house.name, f"{theirs}|{mine}", by)
         self._key = await self._secret(greeting)
         self._greeting = greeting
-        return {"version": VERSION, "hub": house.me, "name": house.name, "nonce": mine}
+        self._epoch = read_epoch(request.params)
+        return {"version": VERSION, "hub": house.me, "name": house.name, "nonce": mine, "epoch": house.epoch}
 
     async def _secret(self, greeting: Greeting) -> bytes | None:
         house, by = self._house, greeting.by
@@ -226,7 +233,7 @@ class Guest:
         if greeting.by == CODE and self._key is not None:
             house.offer.used()
             lasting = greeting.lasting_key(self._key)
-        name = await house.meet(Met(greeting.dialler, greeting.dialler_name, lasting))
+        name = await house.meet(Met(greeting.dialler, greeting.dialler_name, lasting, self._epoch))
         return {"connection": name, "proof": greeting.proof(self._key, "acceptor") if self._key is not None else ""}
 
 

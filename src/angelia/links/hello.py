@@ -11,6 +11,7 @@ What must stay true:
 
 import hashlib
 import hmac
+import logging
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from angelia.model.errors import AngeliaError
 from angelia.protocol.gateway import Refusal
 from angelia.protocol.hub import VERSION
 
+log = logging.getLogger("angelia.links")
 ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # 32 letters that nobody takes for one another
 CODE_LETTERS = 12  # 60 bits
 CODE_SECONDS = 600.0  # to walk over to the other machine
@@ -56,8 +58,10 @@ class Offer:
     def wrong(self) -> None:
         """Somebody guessed."""
         self._wrong += 1
+        log.warning("somebody gave a wrong code to pair with this hub (%d of %d)", self._wrong, WRONG_GUESSES)
         if self._wrong >= WRONG_GUESSES:
             self._code = None
+            log.warning("the code is no longer good, after so many wrong ones: angelia pair shows another")
 
     def used(self) -> None:
         """It has done its work."""
@@ -100,6 +104,12 @@ class Greeting:
 def nonce() -> str:
     """32 random bytes, as hex."""
     return secrets.token_hex(32)
+
+
+def read_epoch(said: dict[str, Any]) -> str:
+    """The epoch of the other side's store: another one after a backup was put back. Empty where it says none."""
+    epoch = said.get("epoch")
+    return epoch if isinstance(epoch, str) and len(epoch) <= 64 else ""
 
 
 def read_hello(params: dict[str, Any]) -> tuple[str, str, str, str]:

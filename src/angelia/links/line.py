@@ -19,6 +19,7 @@ from angelia.model.errors import AngeliaError
 log = logging.getLogger("angelia.links")
 COUNTED = 100_000  # waiting messages, at most
 STEADY_MS = 5_000  # that a link has to hold, or its end is the same trouble still, and it is dialled ever later
+REPLACED_MS, REPLACED_TIMES = 60_000, 4  # a line that broke unnoticed is replaced once; two hubs of one id go on so
 LOOK_SECONDS = 1.0  # that a look at how it stands waits for the store
 BROKEN = Trouble(
     Kind.UNREACHABLE, "Something broke inside this hub; its log says what.", "It is tried again by itself."
@@ -39,6 +40,7 @@ class Line:
         self._free = asyncio.Event()
         self._free.set()
         self._link: asyncio.Task[None] | None = None
+        self._replaced: list[int] = []  # when (UTC ms)
         self._since = self._down_since = bus.clock.now()
 
     # ------------------------------------------------------------------------------------------------------- waiting
@@ -101,6 +103,18 @@ class Line:
         if up:
             self._tried.set()
 
+    def replaced(self) -> None:
+        """The same hub came in anew while its link was up."""
+        now = self.bus.clock.now()
+        self._replaced = [at for at in self._replaced if now - at < REPLACED_MS] + [now]
+
+    def _doubled(self) -> str | None:
+        """What a person should know where two machines seem to be one hub."""
+        now = self.bus.clock.now()
+        if sum(now - at < REPLACED_MS for at in self._replaced) < REPLACED_TIMES:
+            return None
+        return "Two machines come in as this hub in turn: was a data folder copied? Each needs one of its own."
+
     def forget(self) -> None:
         """The connection is no more: nobody waits for a try."""
         self._tried.set()
@@ -122,6 +136,9 @@ class Line:
             async with asyncio.timeout(LOOK_SECONDS):
                 waiting, oldest = await bus.store.read(lambda view: view.backlog(connection.id, COUNTED))
         trouble = None if self.up else self.trouble
+        advice = trouble.advice if trouble is not None else None
+        if advice is not None and not connection.target:
+            advice = "It dials us: see that the hub there runs, and reaches this one."
         return Condition(
             connection=connection,
             speaks=self.speaks,
@@ -129,8 +146,8 @@ class Line:
             since=self._since,
             kind=trouble.kind.value if trouble is not None else None,
             problem=trouble.problem if trouble is not None else None,
-            advice=trouble.advice if trouble is not None else None,
-            warning=self.hermes.warning if self.hermes is not None else None,
+            advice=advice,
+            warning=self.hermes.warning if self.hermes is not None else self._doubled(),
             version=self.version or None,
             agents=bus.remotes.count(connection.id),
             waiting=waiting,

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from angelia.bus.caller import Caller
 from angelia.bus.core import Bus
+from angelia.bus.outcomes import offer_again
 from angelia.links.channel import Channel
 from angelia.links.conversation import converse
 from angelia.links.greeting import FORBIDDEN, PROVE_SECONDS, Guest, House, Met
@@ -43,7 +44,9 @@ class Reception:
             return line.connection.name
 
         neighbours = self._bus.neighbours
-        house = House(neighbours.me, neighbours.name, self._folder_key, self._offer, self._key_of, meet)
+        house = House(
+            neighbours.me, neighbours.name, self._folder_key, self._offer, self._key_of, meet, self._bus.store.epoch
+        )
         guest = Guest(house, caller)
 
         async def handle(request: Request) -> object:
@@ -78,6 +81,8 @@ class Reception:
         """The connection of a hub that has proved itself, free for its link."""
         bus, neighbours = self._bus, self._bus.neighbours
         known = neighbours.of_hub(met.hub)
+        if known is None and len(neighbours.connections) >= bus.limits.connections:
+            raise Refusal(FORBIDDEN, f"This hub has {bus.limits.connections} connections already.", {"reason": "full"})
         if known is None:
             known = Connection(name=self._free_name(met), speaks=Speaks.HUB, hub=met.hub, key=met.key)
         line = self._line(known)
@@ -90,12 +95,17 @@ class Reception:
                 f"angelia disconnect {known.name}.",
                 {"reason": "paired_already"},
             )
-        if met.key is not None:
-            known = replace(known, key=met.key)
+        epochs = (bus.store.epoch, met.epoch)
+        is_another = known.epochs not in (None, epochs)
+        known = replace(known, key=met.key or known.key, epochs=epochs)
         if known != neighbours.connections.get(known.id):
             await bus.store.write(lambda tx: neighbours.put(tx, known, bus.clock.now()))
         line.connection = known
+        if line.up:
+            line.replaced()
         await line.end()
+        if is_another:
+            await offer_again(bus, known.id)
         return line
 
     def _free_name(self, met: Met) -> str:

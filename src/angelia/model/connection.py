@@ -35,7 +35,8 @@ class Connection:
     and may write here (None: all). Both as handles, lower case. ``token_file``, ``password_file``, ``ca_file``: full
     paths; ``token_variable``, ``password_variable``: names in the hub's environment. ``command``: what ssh runs there.
     ``hub``: the id of the hub behind it, once known; ``key``: what only that hub and this one know, after pairing.
-    ``fixed``: it stands in the settings, so that no command removes it.
+    ``fixed``: it stands in the settings, so that no command removes it. ``epochs``: of this hub's store and of that
+    one's, when they last met.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Connection:
     hub: str | None = None
     key: bytes | None = None
     fixed: bool = False
+    epochs: tuple[str, str] | None = None
 
     @property
     def id(self) -> str:

@@ -102,6 +102,7 @@ TABLE: dict[tuple[State, Event], State] = {
     (_H, Event.EXPIRE): _F,
     (_D, Event.REPLY): _A,
     (_D, Event.UNANSWERED): _D,
+    (_D, Event.REOFFER): _Q,
     (_X, Event.REQUEUE): _Q,
     (_X, Event.DROP): _F,
 }

@@ -36,6 +36,7 @@ class Limits:
     rosters: int = 64  # each is a person's desktop that relays; more are made up
     frame_bytes: int = 8 * MIB  # of the gateway: a turn's longest answer, with its escapes
     gateway_calls: int = 1_000  # of one connection at work: as many as one sender may have waiting in a mailbox
+    connections: int = 1_000  # more machines than anybody has; a program that loses its id would make them for ever
     event_streams: int = 64  # people who watch; each is written to whenever anything happens
     streams_per_agent: int = 64  # observers and the own one together
     streams: int = 12_000  # each takes a file, and a process gets some 16,000

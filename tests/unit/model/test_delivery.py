@@ -16,7 +16,7 @@ leased: exhaust → dead, refuse → failed, cancel → failed, hold → held
 forwarded: far delivered → delivered, far answered → answered, far failed → failed, far dead → dead
 forwarded: reply → answered, time out → failed, offer again → queued
 held: let go → queued, end → failed, expire → failed
-delivered: reply → answered, unanswered → delivered
+delivered: reply → answered, unanswered → delivered, offer again → queued
 dead: requeue → queued, drop → failed
 """
 EXPECTED = {

@@ -1,0 +1,133 @@
+"""Runs a hub with something inside that a rig needs: a death at a commit, a wall clock that jumps, an eye.
+
+    python -P tests/rigs/inside.py FOLDER up …
+
+What must stay true: the hub's own code is as it is; this imports nothing of the tests, and what is not asked for costs
+nothing. In FOLDER is a file of four numbers (``watched.py`` writes it: how far the wall clock is off, in nanoseconds;
+how many commits are left until it kills itself, 0 for never; 1 where it dies behind that commit instead of before it;
+and how many there were), and a socket: whoever connects gets one look at what is in the process.
+"""
+
+import asyncio
+import gc
+import json
+import mmap
+import os
+import runpy
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+NUMBERS = struct.Struct("=4q")
+OFF, LEFT, BEHIND, SEEN = (8 * place for place in range(4))
+
+
+class Numbers:
+    """What the rig has written."""
+
+    def __init__(self, file: Path) -> None:
+        with file.open("r+b") as opened:
+            self._map = mmap.mmap(opened.fileno(), NUMBERS.size)
+
+    def __getitem__(self, at: int) -> int:
+        return int(struct.unpack_from("=q", self._map, at)[0])
+
+    def __setitem__(self, at: int, value: int) -> None:
+        struct.pack_into("=q", self._map, at, value)
+
+
+def jumping(numbers: Numbers) -> None:
+    """Let the wall clock be off. What the kernel itself stamps, such as the times of files, is as ever."""
+
+    def shifted(plain: Callable[[], int]) -> Callable[[], int]:
+        return lambda: plain() + numbers[OFF]
+
+    def of_clock(plain: Callable[[int], int]) -> Callable[[int], int]:
+        return lambda clock: plain(clock) + (numbers[OFF] if clock == time.CLOCK_REALTIME else 0)
+
+    time.time_ns = shifted(time.time_ns)
+    time.time = lambda: time.time_ns() / 1e9
+    time.clock_gettime_ns = of_clock(time.clock_gettime_ns)
+    time.clock_gettime = lambda clock: time.clock_gettime_ns(clock) / 1e9
+
+
+def dying(numbers: Numbers) -> None:
+    """Die at a commit: before anything of it is on the disk, or once all of it is and nobody has been told."""
+
+    doomed: list[bool] = []
+
+    def die(*_: object) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    def watch(db: apsw.Connection) -> None:
+        def commit() -> bool:
+            numbers[SEEN] += 1
+            left = numbers[LEFT]
+            if doomed:
+                die()  # the one before had nothing to write, so that nobody was called behind it
+            if left:
+                numbers[LEFT] = left - 1
+            if left == 1 and numbers[BEHIND]:
+                doomed.append(True)
+                db.set_wal_hook(die)  # called behind the commit; it takes the place of the hub's own, for good
+            elif left == 1:
+                die()
+            return False
+
+        db.set_commit_hook(commit)
+
+    apsw.connection_hooks.append(watch)
+
+
+def looked_into(path: Path) -> None:
+    """Tell whoever connects what is in here."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+
+    def serve() -> None:
+        while True:
+            asking, _ = listener.accept()
+            with asking:
+                asking.sendall(json.dumps(_look()).encode())
+
+    threading.Thread(target=serve, name="look", daemon=True).start()
+
+
+def _look() -> dict[str, Any]:
+    gc.collect()
+    kinds: Counter[str] = Counter()
+    tasks: Counter[str] = Counter()
+    for each in gc.get_objects():
+        kind = type(each)
+        if isinstance(each, asyncio.Task):
+            if not each.done():
+                tasks[getattr(each.get_coro(), "__qualname__", "?")] += 1
+        elif str(getattr(kind, "__module__", "")).startswith("angelia."):
+            kinds[f"{kind.__module__[8:]}.{kind.__qualname__}"] += 1
+    return {"tasks": tasks, "threads": sorted(each.name for each in threading.enumerate()), "kinds": kinds}
+
+
+def main(folder: Path, words: list[str]) -> None:
+    """Everything else is the hub's."""
+    numbers = Numbers(folder / "numbers")
+    jumping(numbers)
+    dying(numbers)
+    looked_into(folder / "look")
+    sys.argv = ["angelia", *words]
+    runpy.run_module("angelia", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

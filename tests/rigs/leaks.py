@@ -1,0 +1,406 @@
+"""What a hub has more of after it was used hard: tasks, threads, files, leases, streams, memory. It should be nothing.
+
+    python -m tests.rigs.leaks --minutes 60
+    python -m tests.rigs.leaks --rounds 2 --vanish 10000
+
+Each kind of use runs once, to have what is kept for good; then it is looked into the hub (`inside.py`), the same runs
+again and again, and it is looked again, once all has ended. What has no business to be there is a breach. With
+``--minutes`` all kinds run in turn for so long, and the memory at the end is compared with that after the first tenth.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import socket
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.hub import Hub, eventually
+from tests.acceptance.linked import connect, wait_knows
+from tests.rigs.gateway import desktop
+from tests.rigs.talk import Broken, Talk
+from tests.rigs.watched import Look, WatchedHub
+
+MIB = 1024 * 1024
+SETTLE_SECONDS = 15.0
+SPARE_FILES = 4  # the keep-alive connections of whoever looks
+SPARE_OBJECTS = 2  # what a thread did last, and holds until it does the next thing
+MEMORY_RATIO, MEMORY_SPARE = 1.10, 8 * MIB  # what a Python process wavers by in a short run
+LOG_BYTES = 128 * MIB
+AT_ONCE = 40
+ENVIRONMENT = {"ANGELIA_HERMES_HOME": "off"}
+# Threads that a pool begins when they are first needed, and keeps.
+POOLED = ("asyncio_", "uvloop_", "guess", "ThreadPoolExecutor")
+# Kinds of which there is one for each name that is known; what the ring of events shows, which has a bound of its own;
+# and what a thread of the store did last, until it does the next thing.
+KEPT = (
+    "model.agent.", "model.address.", "model.delivery.Delivery", "bus.events.", "bus.glance.", "bus.ports.Load", "cli.",
+    "storage.",
+)  # fmt: skip
+KEPT_OF = {"turns": ("bus.runs.Run", "model.envelope.Envelope", "bus.ports.Parcel")}  # the last runs are shown
+
+
+@dataclass(slots=True)
+class Result:
+    """What was found."""
+
+    breaches: list[str] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def good(self) -> bool:
+        return not self.breaches
+
+
+Use = Callable[[WatchedHub], Coroutine[Any, Any, None]]
+
+
+# ---------------------------------------------------------------------------------------------------- kinds of use
+
+
+async def streams(hub: WatchedHub) -> None:
+    """They open, get mail, and end in every way."""
+
+    async def one(number: int) -> None:
+        talk, name = Talk(hub.port), f"leak{number}"
+        manual = "?ack=manual" if number % 2 else ""
+        with suppress(Broken):
+            async for event in talk.stream(f"/v1/agents/{name}/stream{manual}"):
+                if event.data == "connected":
+                    asyncio.get_running_loop().call_soon(lambda: None)
+                    await _send(hub, name, 3)
+                elif event.kind == "message":
+                    break
+        talk.close()
+
+    await asyncio.gather(*(one(number) for number in range(AT_ONCE)))
+    await _empty(hub)
+
+
+async def claims(hub: WatchedHub) -> None:
+    """Some are acked, some given back, some left to run out, some lose their caller."""
+
+    async def one(number: int) -> None:
+        talk, name = Talk(hub.port), f"leak{number}"
+        await _send(hub, name, 4)
+        said = await talk.call("POST", f"/v1/agents/{name}/claim", {"limit": 10, "lease_seconds": 1})
+        for each, verb in zip(said.json["deliveries"], SETTLING, strict=False):
+            await talk.call("POST", f"/v1/leases/{each['lease']['token']}/{verb}", SETTLING[verb])
+        with suppress(Broken):  # one that waits, and goes away
+            await talk.call("POST", f"/v1/agents/idle{number}/claim", {"wait_seconds": 20}, seconds=0.2)
+        talk.close()
+
+    await asyncio.gather(*(one(number) for number in range(AT_ONCE)))
+    await _empty(hub)
+
+
+async def asks(hub: WatchedHub) -> None:
+    """Some are answered; of some the asker goes away."""
+
+    async def one(number: int) -> None:
+        asker, answerer, name = Talk(hub.port), Talk(hub.port), f"leak{number}"
+        body = {"to": name, "text": "?", "from": f"asks{number}", "wait_seconds": 20, "ttl_seconds": 2}
+
+        async def answer() -> None:
+            said = await answerer.call("POST", f"/v1/agents/{name}/claim", {"wait_seconds": 10})
+            for each in said.json["deliveries"]:
+                body = {"text": "!", "from": name}
+                await answerer.call("POST", f"/v1/messages/{each['message']['id']}/reply", body)
+
+        if number % 2:
+            await asyncio.gather(asker.call("POST", "/v1/ask", body), answer())
+        else:
+            with suppress(Broken):
+                await asker.call("POST", "/v1/ask", body, seconds=0.3)
+        asker.close()
+        answerer.close()
+
+    await asyncio.gather(*(one(number) for number in range(AT_ONCE)))
+    await _empty(hub)
+
+
+async def gateway(hub: WatchedHub) -> None:
+    """Sockets of the gateway with calls at work when they end."""
+    async with AsyncExitStack() as stack:
+        for number in range(AT_ONCE // 2):
+            one = await stack.enter_async_context(desktop(hub.port))
+            await one.call("bot_relay.roster.get")
+            if number % 2:
+                one.send("bot_relay.deliver", target=f"leak{number}", body="x", profile=f"leak{number}", id=f"{number}")
+                one.socket.transport.abort()
+    await _empty(hub)
+
+
+async def vanish(hub: WatchedHub, count: int = 300) -> None:
+    """Clients connect and are gone: before they say anything, in a head, in a body, in a stream, by a reset."""
+    beginnings = [
+        b"", b"GET /hea", b"POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 99\r\n\r\n{", b"GET /v1/agents/leak1/stream?mode=observe HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+    ]  # fmt: skip
+    room = asyncio.Semaphore(100)
+
+    async def one(number: int) -> None:
+        async with room:
+            _, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+            writer.write(beginnings[number % len(beginnings)])
+            with suppress(OSError):
+                await writer.drain()
+            if number % 2:
+                raw = writer.get_extra_info("socket")
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+
+    await asyncio.gather(*(one(number) for number in range(count)))
+
+
+async def turns(hub: WatchedHub) -> None:
+    """A program is run for each message; one fails, one is slow."""
+    for number in range(4):
+        adapter = {"kind": "command", "argv": [sys.executable, "-c", TURN]}
+        said = await asyncio.to_thread(hub.call, "PUT", f"/v1/agents/turn{number}", {"adapter": adapter}, admin=True)
+        assert said.status in (200, 201), said
+
+    async def one(number: int) -> None:
+        talk = Talk(hub.port)
+        body = {"to": f"turn{number % 4}", "text": "fail" if number % 3 == 0 else "do", "from": "boss"}
+        await talk.call("POST", "/v1/ask", {**body, "wait_seconds": 25}, seconds=40)
+        talk.close()
+
+    await asyncio.gather(*(one(number) for number in range(8)))
+    await _empty(hub)
+
+
+SETTLING: dict[str, dict[str, float]] = {"ack": {}, "nack": {"delay_seconds": 0.5}, "renew": {"lease_seconds": 1}}
+TURN = "import sys; text = sys.stdin.read(); sys.exit(3) if 'fail' in text else print('done')"
+
+
+class Links:
+    """A link to another hub comes up, carries a message, and goes."""
+
+    def __init__(self) -> None:
+        self.other: Hub | None = None
+
+    async def __call__(self, hub: WatchedHub) -> None:
+        assert self.other is not None
+        await asyncio.to_thread(self._once, hub, self.other)
+
+    def _once(self, hub: WatchedHub, other: Hub) -> None:
+        assert other.post("/v1/agents/faraway/claim", {"limit": 1}).status == 200
+        connect(hub, "other", f"ws://127.0.0.1:{other.port}")
+        wait_knows(hub, "faraway")
+        sent = hub.post("/v1/messages", {"to": "faraway", "text": "hello", "from": "leak1"})
+        assert sent.status == 201, sent
+        eventually(lambda: other.get("/poll?agent=faraway").json["messages"], 20, f"it crosses: {sent.json}")
+        for here, name in ((hub, "other"), (other, "leaky")):
+            here.call("DELETE", f"/v1/connections/{name}", admin=True)
+        eventually(lambda: not hub.get("/v1/connections", admin=True).json["connections"])
+
+
+async def _send(hub: WatchedHub, to: str, count: int) -> None:
+    talk = Talk(hub.port)
+    for _ in range(count):
+        said = await talk.call("POST", "/v1/messages", {"to": to, "text": "x" * 500, "from": "boss", "ttl_seconds": 60})
+        assert said.status in (201, 404), said
+    talk.close()
+
+
+async def _empty(hub: WatchedHub) -> None:
+    """Take all that is left, by polls, until nothing waits and nobody holds anything."""
+    talk = Talk(hub.port)
+    ends = time.monotonic() + SETTLE_SECONDS
+    while True:
+        queues: dict[str, int] = (await talk.call("GET", "/status")).json["queues"]
+        left = [name for name, count in queues.items() if count and not name.startswith(("turn", "beside"))]
+        if not left:
+            break
+        assert time.monotonic() < ends, f"not empty: {left}"
+        for name in left:
+            await talk.call("GET", f"/poll?agent={name}&limit=100")
+        await asyncio.sleep(0.1)
+    talk.close()
+
+
+# ------------------------------------------------------------------------------------------------------------ the looks
+
+
+def more(before: Look, after: Look, kept: tuple[str, ...] = ()) -> list[str]:
+    """What is there now and has no business to be. ``kept``: kinds that are, beside ``KEPT``."""
+    found = [f"{now - before.tasks.get(what, 0)} tasks more: {what}" for what, now in after.tasks.items()
+             if now > before.tasks.get(what, 0)]  # fmt: skip
+    own = [sum(not name.startswith(POOLED) for name in look.threads) for look in (before, after)]
+    if own[1] > own[0]:
+        found.append(f"{own[1] - own[0]} threads more: {after.threads}")
+    if after.descriptors > before.descriptors + SPARE_FILES:
+        found.append(f"{after.descriptors - before.descriptors} files more")
+    for kind, count in after.kinds.items():
+        if count > before.kinds.get(kind, 0) + SPARE_OBJECTS and not kind.startswith((*KEPT, *kept)):
+            found.append(f"{count - before.kinds.get(kind, 0)} objects more: {kind}")
+    return found
+
+
+def settled(hub: WatchedHub, before: Look, kept: tuple[str, ...] = ()) -> tuple[Look, list[str]]:
+    """The hub once it has had time to put things away."""
+    ends = time.monotonic() + SETTLE_SECONDS
+    while True:
+        after = hub.look()
+        found = more(before, after, kept)
+        if not found or time.monotonic() > ends:
+            return after, found
+        time.sleep(0.25)
+
+
+def _kinds(links: Links) -> dict[str, Use]:
+    return {
+        "streams": streams, "claims": claims, "asks": asks, "gateway": gateway, "vanish": vanish, "turns": turns,
+        "links": links,
+    }  # fmt: skip
+
+
+def run(rounds: int, *, only: Sequence[str] = (), many: int = 0, source: Path | None = None) -> Result:
+    """Each kind so many times over. ``many``: so many clients that vanish, beside."""
+    result, links = Result(), Links()
+    with ExitStack() as stack:
+        hub = stack.enter_context(WatchedHub(source=source, env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "leaky"}))
+        links.other = stack.enter_context(Hub(source=source, env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "other"}))
+        for number in range(AT_ONCE):
+            hub.claim(f"leak{number}")
+            hub.claim(f"idle{number}")
+        uses = {name: use for name, use in _kinds(links).items() if not only or name in only}
+        for name, use in uses.items():
+            asyncio.run(use(hub))
+            before, _ = settled(hub, hub.look())
+            for _ in range(rounds):
+                asyncio.run(use(hub))
+            _compare(result, name, hub, before)
+        if many:
+            before, _ = settled(hub, hub.look())
+            asyncio.run(vanish(hub, many))
+            _compare(result, f"{many} that vanish", hub, before)
+        said = hub.output()
+        if "Traceback" in said or "never retrieved" in said:
+            result.breaches.append("the hub's output holds a traceback:\n" + said[said.index("Traceback") :][:3000])
+    return result
+
+
+def _compare(result: Result, name: str, hub: WatchedHub, before: Look) -> None:
+    after, found = settled(hub, before, KEPT_OF.get(name, ()))
+    result.breaches += [f"{name}: {each}" for each in found]
+    if after.memory > before.memory * MEMORY_RATIO + MEMORY_SPARE:
+        result.breaches.append(f"{name}: {(after.memory - before.memory) / MIB:.1f} MiB more")
+    result.figures[name] = f"{(after.memory - before.memory) / MIB:+.1f} MiB"
+
+
+def long_run(seconds: float, seed: int, *, source: Path | None = None) -> Result:
+    """All kinds in turn, as the dice fall."""
+    result, links, dice = Result(), Links(), random.Random(seed)
+    with ExitStack() as stack:
+        hub = stack.enter_context(WatchedHub(source=source, env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "leaky"}))
+        links.other = stack.enter_context(Hub(source=source, env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "other"}))
+        for number in range(AT_ONCE):
+            hub.claim(f"leak{number}")
+            hub.claim(f"idle{number}")
+        uses, begun, count = _kinds(links), time.monotonic(), 0
+        for use in uses.values():
+            asyncio.run(use(hub))
+        before: Look | None = None
+        while (passed := time.monotonic() - begun) < seconds:
+            if before is None and passed > seconds / 10:
+                before, _ = settled(hub, hub.look())
+            asyncio.run(dice.choice(list(uses.values()))(hub))
+            count += 1
+        assert before is not None
+        _compare(result, "turns", hub, before)
+        result.figures["uses"] = count
+        result.figures["MiB"] = [round(look / MIB, 1) for look in (before.memory, hub.memory)]
+    return result
+
+
+# -------------------------------------------------------------------------------------------------- the store's log
+
+
+def held_picture(seconds: float, *, source: Path | None = None) -> Result:
+    """A reader of the hub's own that is slow, under load: how long the write-ahead log gets at most."""
+    with Hub(source=source) as hub:
+        return asyncio.run(_held_picture(hub, seconds))
+
+
+async def _held_picture(hub: Hub, seconds: float) -> Result:
+    log, longest = hub.folder / "angelia.db-wal", 0
+    ends = time.monotonic() + seconds
+    names, sent = [f"busy{number}" for number in range(8)], Counter[int]()
+    for name in names:
+        hub.claim(name)
+
+    async def load(name: str) -> None:
+        talk = Talk(hub.port)
+        while time.monotonic() < ends:
+            said = await talk.call("POST", "/v1/messages", {"to": name, "text": "x" * 200_000, "from": f"to-{name}"})
+            sent[said.status] += 1
+            await talk.call("GET", f"/poll?agent={name}&limit=100")
+        talk.close()
+
+    async def look(path: str) -> None:
+        talk = Talk(hub.port)
+        while time.monotonic() < ends:
+            await talk.call("GET", path)
+        talk.close()
+
+    async def copy() -> None:
+        while time.monotonic() < ends:
+            await asyncio.to_thread(hub.run, "backup", seconds=120)
+
+    async with asyncio.TaskGroup() as tasks:
+        for name in names:
+            tasks.create_task(load(name))
+        for path in ("/v1/messages?limit=100", "/v1/agents/busy1/inbox?limit=100", "/v1/search?q=x"):
+            tasks.create_task(look(path))
+        copying = tasks.create_task(copy())
+        while time.monotonic() < ends:
+            longest = max(longest, log.stat().st_size)
+            await asyncio.sleep(0.05)
+        await asyncio.wait((copying,))
+    breaches = [] if longest < LOG_BYTES else [f"the log grew to {longest / MIB:.0f} MiB"]
+    return Result(
+        breaches, {"longest MiB": round(longest / MIB, 1), "messages": sum(sent.values()), "seconds": seconds}
+    )
+
+
+def main(words: Sequence[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=0.0, help="of all kinds in turn, after the rounds")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--vanish", type=int, default=10_000, metavar="CLIENTS")
+    parser.add_argument("--picture", type=float, default=60.0, metavar="SECONDS")
+    parser.add_argument("--only", action="append", default=[], help="a kind of use; may be given again")
+    parser.add_argument("--source", type=Path, help="another src folder: a hub that was broken on purpose")
+    given = parser.parse_args(words)
+    parts: dict[str, Callable[[], Result]] = {
+        "rounds": lambda: run(given.rounds, only=given.only, many=given.vanish, source=given.source)
+    }
+    if given.picture:
+        parts["picture"] = lambda: held_picture(given.picture, source=given.source)
+    if given.minutes:
+        parts["long"] = lambda: long_run(given.minutes * 60, given.seed, source=given.source)
+    good = True
+    for name, part in parts.items():
+        result = part()
+        good = good and result.good
+        for breach in result.breaches:
+            print(breach)
+        print(json.dumps({"part": name, "breaches": len(result.breaches), **result.figures}), flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

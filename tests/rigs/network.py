@@ -1,0 +1,270 @@
+"""A bad network between clients and a hub, under load; then the judge says whether anything that was promised broke.
+
+    python -m tests.rigs.network --seed 1 --minutes 5
+    python -m tests.rigs.network --only cut --clients 500
+    python -m tests.rigs.network --only stalled --clients 100
+
+Senders and readers are those of `kills.py`; what is between them and the hub is late, brings a byte at a time, swallows
+what it is given, loses every answer behind its commit, or cuts off after some bytes (`proxy.py`). Then many clients are
+cut off at once, and have all they missed within seconds; then many stand still, and nobody else notices. The exit code
+is 0 when there was no breach.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.hub import Hub
+from tests.rigs import kills
+from tests.rigs.beside import Beside, Window
+from tests.rigs.history import judge
+from tests.rigs.proxy import ALL, FAIR, HALF_OPEN, HOST, Proxy
+from tests.rigs.scene import Scene, now
+from tests.rigs.talk import Broken, Talk
+from tests.rigs.wire import request
+
+MIB = 1024 * 1024
+BAD_SECONDS = (0.3, 2.5)
+FAIR_SECONDS = (0.2, 1.0)
+CAUGHT_UP_SECONDS = 60.0  # until it is given up; what is promised is 5
+BACK_SECONDS = 1.0  # over which clients that were cut come back
+STALLED_TEXT = "x" * 100_000
+STALLED_MESSAGES = 40  # more than its window and the kernel take
+MEASURED_SECONDS = 5.0
+SMALL_BUFFER = 4096
+
+
+@dataclass(slots=True)
+class Result:
+    """What was found."""
+
+    breaches: list[str] = field(default_factory=list)
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def good(self) -> bool:
+        return not self.breaches
+
+
+# ------------------------------------------------------------------------------------------------------------ weather
+
+
+def bad_weather(seed: int, seconds: float, *, senders: int = 40, source: Path | None = None) -> Result:
+    """Load through all kinds of weather."""
+    load = kills.Plan(seed=seed, senders=senders, pause=0.2, drain_seconds=90)
+    turned: list[str] = []
+
+    async def befall(scene: Scene, proxy: Proxy) -> None:
+        ends, dealt = now() + seconds, list(ALL)
+        scene.dice.shuffle(dealt)
+        while now() < ends:
+            weather = dealt.pop() if dealt else scene.dice.choice(ALL)
+            turned.append(weather.name)
+            proxy.turn(weather)
+            await asyncio.sleep(scene.dice.uniform(*BAD_SECONDS))
+            proxy.turn(FAIR)
+            proxy.reset()
+            await asyncio.sleep(scene.dice.uniform(*FAIR_SECONDS))
+        await asyncio.sleep(kills.CALM_SECONDS)
+
+    async def play(hub: Hub) -> Scene:
+        proxy = Proxy(hub.port)
+        await proxy.open()
+        try:
+            return await kills._play(hub, load, lambda scene: befall(scene, proxy), host=HOST)
+        finally:
+            await proxy.close()
+
+    with Hub(source=source, env=kills.ENVIRONMENT) as hub:
+        scene = asyncio.run(play(hub))
+        code, _ = hub.stop()
+        if code:
+            scene.fault(f"the hub ended with {code} when it was asked to end")
+        if "Traceback" in (output := hub.output()):
+            scene.fault("the hub's output holds a traceback:\n" + output[output.index("Traceback") :][:3000])
+    verdict = judge(scene.history)
+    breaches = [*(str(breach) for breach in verdict.breaches), *scene.faults]
+    return Result(breaches, {"weathers": len(turned), **verdict.figures})
+
+
+# ------------------------------------------------------------------------------------------------------- cut at once
+
+
+class _Reader:
+    """One client that follows a stream, and goes on from where it was when that breaks."""
+
+    def __init__(self, port: int, name: str, dice: random.Random) -> None:
+        self.name = name
+        self._talk, self._dice = Talk(port, HOST), dice
+        self.opened = asyncio.Event()
+        self.texts: list[str] = []
+        self.caught_up = asyncio.Event()
+        self.wanted = ""
+
+    async def run(self) -> None:
+        last = ""
+        while True:
+            with suppress(Broken):
+                async for event in self._talk.stream(f"/v1/agents/{self.name}/stream", last):
+                    self.opened.set()
+                    if event.kind != "message":
+                        continue
+                    last = event.id
+                    text = event.json["message"]["text"]
+                    self.texts.append(text)
+                    if text == self.wanted:
+                        self.caught_up.set()
+            await asyncio.sleep(self._dice.uniform(0, BACK_SECONDS))
+
+
+def cut_at_once(seed: int, clients: int, *, source: Path | None = None) -> Result:
+    """All of them are reset, get mail meanwhile, and come back."""
+    with Hub(source=source) as hub:
+        return asyncio.run(_cut_at_once(hub, seed, clients))
+
+
+async def _cut_at_once(hub: Hub, seed: int, clients: int) -> Result:
+    dice, proxy, sender, result = random.Random(seed), Proxy(hub.port), Talk(hub.port), Result()
+    await proxy.open()
+    readers = [_Reader(hub.port, f"client{number}", dice) for number in range(clients)]
+    took: list[float] = []
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(reader.run()) for reader in readers]
+        for reader in readers:
+            await asyncio.wait_for(reader.opened.wait(), CAUGHT_UP_SECONDS)
+        for round_ in range(3):
+            await _send_to_all(sender, readers, f"{round_} before")
+            proxy.turn(HALF_OPEN)  # what the hub writes now it takes for read
+            await _send_to_all(sender, readers, f"{round_} swallowed")
+            await proxy.shut("reset")
+            proxy.turn(FAIR)
+            await _send_to_all(sender, readers, f"{round_} meanwhile")
+            for reader in readers:
+                reader.wanted = f"{round_} after"
+                reader.caught_up.clear()
+            await proxy.heal()
+            healed = now()
+            await _send_to_all(sender, readers, f"{round_} after")
+            for reader in readers:
+                await asyncio.wait_for(reader.caught_up.wait(), CAUGHT_UP_SECONDS)
+            took.append(now() - healed)
+        for task in running:
+            task.cancel()
+    await proxy.close()
+    sender.close()
+    expected = [f"{round_} {when}" for round_ in range(3) for when in ("before", "swallowed", "meanwhile", "after")]
+    for reader in readers:
+        if list(dict.fromkeys(reader.texts)) != expected:
+            result.breaches.append(f"{reader.name} got {reader.texts}")
+    repeats = sum(len(reader.texts) - len(expected) for reader in readers)
+    result.figures = {"clients": clients, "caught up after": [round(each, 2) for each in took], "again": repeats}
+    return result
+
+
+async def _send_to_all(sender: Talk, readers: Sequence[_Reader], text: str) -> None:
+    messages = [{"to": reader.name, "text": text, "from": "sender"} for reader in readers]
+    for start in range(0, len(messages), 250):
+        said = await sender.call("POST", "/v1/messages", {"messages": messages[start : start + 250]})
+        assert all(outcome["status"] == 201 for outcome in said.json["outcomes"]), said.body[:500]
+
+
+# ------------------------------------------------------------------------------------------------------- standing still
+
+
+def stalled_readers(clients: int, *, source: Path | None = None) -> Result:
+    """Ordinary traffic beside readers that read, and beside as many that do not: each under the same load."""
+    with Hub(source=source) as hub, Beside(hub.port) as beside:
+        reading, _, _ = asyncio.run(_beside(hub, beside, clients, stalled=False))
+        stalled, first, last = asyncio.run(_beside(hub, beside, clients, stalled=True))
+    figures = {
+        "clients": clients, "beside readers": str(reading), "beside stalled": str(stalled),
+        "p99 ratio": round(stalled.p99 / max(reading.p99, 1e-6), 2), "MB each stalled": round(first / clients / 1e6, 2),
+        "MB more in the meantime": round((last - first) / 1e6, 1), "failed": stalled.failed + reading.failed,
+    }  # fmt: skip
+    return Result([], figures)
+
+
+async def _beside(hub: Hub, beside: Beside, clients: int, *, stalled: bool) -> tuple[Window, int, int]:
+    """What ordinary messages took, and how much the hub had grown at the beginning and at the end of that."""
+    sender = Talk(hub.port)
+    names = [f"{'still' if stalled else 'reads'}{number}" for number in range(clients)]
+    lines = [await _stand(hub, name, stalled=stalled) for name in names]
+    before = hub.memory
+    async with asyncio.TaskGroup() as tasks:
+        reading = [] if stalled else [tasks.create_task(_read_on(reader)) for reader, _ in lines]
+        for _ in range(STALLED_MESSAGES):
+            for start in range(0, clients, 50):
+                batch = [{"to": name, "text": STALLED_TEXT, "from": "sender"} for name in names[start : start + 50]]
+                said = await sender.call("POST", "/v1/messages", {"messages": batch})
+                assert said.status == 200, said.body[:500]
+        grown = hub.memory - before
+        await asyncio.to_thread(beside.window)
+        ends, turn = now() + MEASURED_SECONDS, 0
+        while now() < ends:
+            turn += 1
+            body = {"to": names[turn % clients], "text": "and one more", "from": "sender"}
+            assert (await sender.call("POST", "/v1/messages", body)).status == 201
+            await asyncio.sleep(0.01)
+        found = await asyncio.to_thread(beside.window)
+        last = hub.memory - before
+        for task in reading:
+            task.cancel()
+    for _, writer in lines:
+        writer.transport.abort()
+    sender.close()
+    return found, grown, last
+
+
+async def _stand(hub: Hub, name: str, *, stalled: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A stream; one that will stand still has little room for what nobody takes."""
+    sock = socket.socket()
+    if stalled:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", hub.port))
+    reader, writer = await asyncio.open_connection(sock=sock, limit=SMALL_BUFFER)
+    writer.write(request("GET", f"/v1/agents/{name}/stream", None, host=f"127.0.0.1:{hub.port}", headers={}))
+    await reader.readuntil(b"connected")
+    return reader, writer
+
+
+async def _read_on(reader: asyncio.StreamReader) -> None:
+    while await reader.read(MIB):
+        pass
+
+
+def main(words: Sequence[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--only", choices=("weather", "cut", "stalled"))
+    parser.add_argument("--clients", type=int, help="that are cut (500), or stand still (100)")
+    parser.add_argument("--source", type=Path, help="another src folder: a hub that was broken on purpose")
+    given = parser.parse_args(words)
+    parts: dict[str, Callable[[], Result]] = {
+        "weather": lambda: bad_weather(given.seed, given.minutes * 60, source=given.source),
+        "cut": lambda: cut_at_once(given.seed, given.clients or 500, source=given.source),
+        "stalled": lambda: stalled_readers(given.clients or 100, source=given.source),
+    }
+    good = True
+    for name, part in parts.items():
+        if given.only in (None, name):
+            result = part()
+            good = good and result.good
+            for breach in result.breaches[:20]:
+                print(breach)
+            print(json.dumps({"part": name, "seed": given.seed, **result.figures}), flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
