@@ -342,7 +342,7 @@ def test_both_sides_that_dial_each_other_end_up_with_one_link_each() -> None:
         wait_state(here, sent, "forwarded")
 
 
-# ------------------------------------------------------------------------------------------------------- after a restore
+# ------------------------------------------------------------------------------------------------------ after a restore
 
 
 def put_back(at: Hub, file: str) -> None:
