@@ -26,6 +26,7 @@ ANONYMOUS = "desktop"  # the scope of whoever does not say which desktop it is, 
 _NOTE = "roster:"
 _FORMER = 1_000  # of one scope: rows that were dropped lately, so that mail to them still finds its way
 _NAME_LETTERS = 64
+MOMENT_MS = 500  # by time alone a roster gets old, and is gone: nobody has to know sooner
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +155,8 @@ class Remotes:
         return False
 
     def everyone(self, now: int, limits: Limits) -> list[Remote]:
-        """All that can be written to. Put together once for all that ask within a second, until something changes."""
-        mark = (self.neighbours.changes, now // 1000)
+        """All that can be written to. Put together once for all that ask in the same moment, until something changes."""
+        mark = (self.neighbours.changes, now // MOMENT_MS)
         seen, found = self._everyone
         if seen != mark:
             linked = [_linked(known) for known in self.neighbours.everyone()]
