@@ -155,7 +155,7 @@ class Remotes:
         return False
 
     def everyone(self, now: int, limits: Limits) -> list[Remote]:
-        """All that can be written to. Put together once for all that ask in the same moment, until something changes."""
+        """All that can be written to; put together once for all that ask in one moment, until something changes."""
         mark = (self.neighbours.changes, now // MOMENT_MS)
         seen, found = self._everyone
         if seen != mark:
