@@ -8,9 +8,11 @@ What must stay true:
 - One that takes no more for now (a full mailbox) waits alone: others go on.
 """
 
+import asyncio
 from collections.abc import Sequence
 
-from angelia.bus.claim import claim, hand_over, release
+from angelia.bus.claim import hand_over, release
+from angelia.bus.claim import take as lease
 from angelia.bus.core import Bus
 from angelia.bus.moves import give_back, move
 from angelia.bus.notices import tell_of_failure
@@ -24,11 +26,41 @@ AT_ONCE = 256  # ended in one unit; then others have their turn
 
 async def take(bus: Bus, link: str, limit: int, wait_seconds: float) -> list[Parcel]:
     """Lease up to ``limit`` that wait for a connection (its key); waits for the first at most ``wait_seconds``. What is
-    taken ends with ``forwarded``, ``given_back``, ``refused`` or ``delivered``."""
-    taken = await claim(
-        bus, Scope(connection=link), reader=None, hand=Hand.LINK, limit=limit, wait_seconds=wait_seconds
-    )
-    return taken.parcels
+    taken ends with ``forwarded``, ``given_back``, ``refused`` or ``delivered``.
+
+    It comes before the lease is on disk: should that never be, it is queued still, goes again, and its id absorbs that.
+    """
+    bus.check_running()
+    ends = bus.clock.monotonic() + wait_seconds
+    with bus.signals.watch("@" + link) as watch:
+        while True:
+            ticket = watch.ticket()
+            parcels = await _leased(bus, Scope(connection=link), limit)
+            left = ends - bus.clock.monotonic()
+            if parcels or left <= 0 or bus.stopping:
+                return parcels
+            await bus.clock.wait(watch.changed(ticket), left)
+
+
+async def _leased(bus: Bus, scope: Scope, limit: int) -> list[Parcel]:
+    """What the unit has leased, as soon as it has."""
+    loop = asyncio.get_running_loop()
+    leased: asyncio.Future[list[Parcel]] = loop.create_future()
+
+    def unit(tx: Tx) -> None:
+        parcels = lease(bus, tx, scope, limit, Hand.LINK)
+        loop.call_soon_threadsafe(leased.set_result, parcels)
+
+    def failed(stored: asyncio.Future[None]) -> None:
+        if not leased.done() and not stored.cancelled() and (error := stored.exception()) is not None:
+            leased.set_exception(error)
+
+    bus.store.write(unit).add_done_callback(failed)
+    try:
+        return await asyncio.shield(leased)
+    except asyncio.CancelledError:
+        leased.add_done_callback(lambda done: None if done.exception() else release(bus, done.result(), used=False))
+        raise
 
 
 def forwarded(bus: Bus, parcels: Sequence[Parcel]) -> None:

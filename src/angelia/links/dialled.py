@@ -59,7 +59,7 @@ async def _serve_hub(line: Line, dialled: Dialled, give_up: GiveUp) -> None:
     async def session(channel: Channel) -> None:
         met = await _greet(line, channel, dialled, line.connection, None)
         await _learn(line, met, give_up)
-        link = HubLink(line.bus, line.connection)
+        link = HubLink(line.bus, line.connection, pings=dialled.by_owner)
         ready.set_result(link)
         version = dialled.ready.get("version")
         await line.hold(link.run(channel), speaks=Speaks.HUB, version=version, dialled_here=True)

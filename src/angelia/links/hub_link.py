@@ -48,8 +48,9 @@ HEAD_BYTES = 2048  # of a message without its text and body: the longest names, 
 class HubLink:
     """One link. Requests of the other side come to ``handle``."""
 
-    def __init__(self, bus: Bus, connection: Connection) -> None:
-        self._bus, self._link = bus, connection
+    def __init__(self, bus: Bus, connection: Connection, *, pings: bool = True) -> None:
+        """``pings``: whether the line has to be asked whether it lives; a WebSocket does that itself."""
+        self._bus, self._link, self._pings = bus, connection, pings
         self._slots = asyncio.Semaphore(ON_THEIR_WAY)
         self._held: dict[int, Parcel] = {}  # by key: what was taken, and has not come to an end or gone back
         self._told: str | None = None  # the digest of the roster that was told last
@@ -62,7 +63,8 @@ class HubLink:
                 tasks.create_task(self._tell_roster(channel))
                 tasks.create_task(self._send_mail(channel, tasks))
                 tasks.create_task(self._tell_outcomes(channel))
-                tasks.create_task(self._ping(channel))
+                if self._pings:
+                    tasks.create_task(self._ping(channel))
         finally:
             given_back(self._bus, list(self._held.values()))
 

@@ -33,7 +33,7 @@ from angelia.model.errors import BadRequest, NameTaken, NotAllowed
 log = logging.getLogger("angelia.links")
 FIRST_SECONDS, LAST_SECONDS = 1.0, 60.0  # between two tries
 SHARE = 0.1  # of the time that it has been down
-LOOK_SECONDS = 0.25  # between two looks whether rosters have changed: within a second, others know
+LOOK_SECONDS = 0.5  # between two looks whether rosters have changed: within a second, others know
 SLEPT_MS = 5_000  # by which the clocks differ after a sleep
 TRY_SECONDS = 20.0  # that ``connect`` waits for the first try, which ends by itself before
 REMOVED = "The connection to it was removed."
@@ -57,6 +57,7 @@ class Keeper:
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._offer = Offer(bus.clock.monotonic)
         self._reception = Reception(bus, folder_key, self._offer, self._line)
+        self._some = asyncio.Event()  # there is, or was, a connection
         self._tasks: asyncio.TaskGroup | None = None
         self._changing = asyncio.Lock()  # whoever makes or removes a connection comes before or after all others
 
@@ -130,6 +131,7 @@ class Keeper:
         """How a connection stands, from the first time that it is spoken of."""
         if connection.id not in self._lines:
             self._lines[connection.id] = Line(self._bus, connection)
+            self._some.set()
         return self._lines[connection.id]
 
     def _drop_unknown(self, connection: Connection) -> None:
@@ -208,6 +210,7 @@ class Keeper:
         """Say when rosters may have changed, and dial at once after a sleep."""
         bus, seen, gap = self._bus, changes(self._bus), _gap(self._bus)
         while not bus.stopping:
+            await self._some.wait()  # nobody is told of anything where there is no connection
             await asyncio.sleep(LOOK_SECONDS)
             if (now := changes(bus)) != seen:
                 seen = now

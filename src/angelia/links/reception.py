@@ -40,7 +40,7 @@ class Reception:
 
         async def meet(met: Met) -> str:
             line = await self._enter(met)
-            entered.set_result((line, HubLink(self._bus, line.connection)))
+            entered.set_result((line, HubLink(self._bus, line.connection, pings=False)))
             return line.connection.name
 
         neighbours = self._bus.neighbours
