@@ -64,6 +64,7 @@ class Neighbours:
         self.name = "hub"
         self.connections: dict[str, Connection] = {}
         self.up: frozenset[str] = frozenset()
+        self.told_again: set[int] = set()  # deliveries whose outcome is owed once more; changed inside units alone
         self.changes = 0  # counts whatever somebody else may have to be told of
         self._rosters: dict[str, tuple[HubRow, ...]] = {}
         self._behind: dict[str, Behind] = {}  # by name, lower case

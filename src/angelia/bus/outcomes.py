@@ -48,12 +48,14 @@ def outcome_of(delivery: Delivery) -> Outcome:
 
 
 async def told(bus: Bus, deliveries: Sequence[Delivery]) -> None:
-    """The other side has these. One that has changed since is owed still, and is told anew."""
+    """The other side has these. One that has changed since, or was asked for since, is owed still, and told anew."""
 
     def unit(tx: Tx) -> None:
         for delivery in deliveries:
             here = tx.delivery(delivery.key)
-            if here is not None and (here.state, here.reason) == (delivery.state, delivery.reason):
+            if delivery.key in bus.neighbours.told_again:
+                bus.neighbours.told_again.discard(delivery.key)
+            elif here is not None and (here.state, here.reason) == (delivery.state, delivery.reason):
                 tx.move(here, here._replace(owes=None))
 
     await bus.store.write(unit, lazy=True, essential=True)
@@ -68,9 +70,13 @@ def owe_again(tx: Tx, bus: Bus, connection: str, message_id: str) -> None:
         if delivery.connection == connection and delivery.state is State.DELIVERED:
             move(bus, tx, Parcel(delivery, reply), Event.REOFFER)  # type: ignore[arg-type]  # there is one
     for delivery in tx.deliveries(message_id):
-        if delivery.owes is None and delivery.state in _TOLD_AGAIN:
+        if delivery.state not in _TOLD_AGAIN:
+            continue
+        if delivery.owes is None:
             tx.move(delivery, delivery._replace(owes=connection))
-            tx.then(lambda: bus.signals.wake(owed_key(connection)))
+        else:  # it may be told at this moment, too early for who has only now sent it again
+            bus.neighbours.told_again.add(delivery.key)
+        tx.then(lambda: bus.signals.wake(owed_key(connection)))
 
 
 async def offer_again(bus: Bus, connection: str) -> None:

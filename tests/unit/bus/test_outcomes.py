@@ -7,7 +7,7 @@ from angelia.bus.cancel import cancel, requeue
 from angelia.bus.carry import forwarded, given_back
 from angelia.bus.draft import Accepted
 from angelia.bus.moves import owed_key
-from angelia.bus.outcomes import AT_ONCE, far_outcomes, outcome_of, owed, told
+from angelia.bus.outcomes import AT_ONCE, far_outcomes, outcome_of, owe_again, owed, told
 from angelia.bus.turns import begin, failed
 from angelia.model.delivery import Delivery, State
 from angelia.model.failure import Reason
@@ -267,3 +267,20 @@ async def test_a_message_that_is_gone_here_costs_no_other(two: Neighbourhood) ->
     await lap.bus.store.write(lambda tx: tx.remove(rows))
     await far_outcomes(lap.bus, "rack", [Outcome(each.envelope.id, "ann", "delivered") for each in (gone, sent)])
     assert await lap.state(sent) is State.DELIVERED
+
+
+async def test_a_repeat_while_its_outcome_is_being_told_has_it_told_once_more(two: Neighbourhood) -> None:
+    """Who was restored hears it before it has sent the message again, and can do nothing with it."""
+    rack = two["rack"]
+    sent = await two["lap"].send("bob", "ann@rack", "hi")
+    await two.link("lap", "rack").carry()
+    await rack.ack(await rack.take_one("ann"))
+    found = await owed(rack.bus, "lap")
+    assert [delivery.message_id for delivery in found] == [sent.envelope.id]
+    await rack.bus.store.write(lambda tx: owe_again(tx, rack.bus, "lap", sent.envelope.id))  # it comes again just now
+    await told(rack.bus, found)
+    assert [delivery.message_id for delivery in await owed(rack.bus, "lap")] == [sent.envelope.id]
+    await told(rack.bus, found)
+    assert await owed(rack.bus, "lap") == []
+    await rack.bus.store.write(lambda tx: owe_again(tx, rack.bus, "lap", sent.envelope.id))
+    assert [delivery.message_id for delivery in await owed(rack.bus, "lap")] == [sent.envelope.id]
