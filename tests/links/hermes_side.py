@@ -20,9 +20,9 @@ from angelia.bus.publish import publish
 from angelia.bus.rosters import rows_for_hermes
 from angelia.bus.system import SystemClock, SystemIds
 from angelia.bus.timekeeper import keep_time
-from angelia.links.hermes_link import FRAME_BYTES, HermesLink
+from angelia.links.hermes_link import HermesLink
 from angelia.links.hermes_rosters import Pace
-from angelia.links.port import LineLost
+from angelia.links.port import FRAME_BYTES, LineLost
 from angelia.links.websocket import WebSocketWire, connect
 from angelia.model.connection import Connection
 from angelia.model.delivery import Delivery, State

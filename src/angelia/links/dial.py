@@ -27,18 +27,16 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus
 
 from angelia.links import troubles
 from angelia.links.place import NoAnswer, Place
-from angelia.links.port import Dialled, LineLost, Trouble, Wire
+from angelia.links.port import FRAME_BYTES, Dialled, LineLost, Trouble, Wire
 from angelia.links.process import Ended, ProcessWire
 from angelia.links.sign_in import Pass, sign_in
 from angelia.links.websocket import Closed, connect
 from angelia.model.connection import Connection, Speaks
-from angelia.model.limits import MIB
 from angelia.protocol import foreign_json
 from angelia.protocol.connections import check_target
 
 OPEN_SECONDS = 15.0  # Hermes' clients wait as long for ``gateway.ready``
 HUB_PORT, HERMES_PORT = 18900, 9119
-FRAME_BYTES = 64 * MIB  # what an outbox of Hermes' collected comes in one; what a hub sends is bounded by its channel
 _CLOSED_ON_US = (4401, 4403)  # what Hermes closes with: who are you; you may not
 _NOTE_BYTES = 65536  # of hub.json, which has some hundred
 _COMMAND = "angelia gateway --stdio"

@@ -19,7 +19,7 @@ from angelia.links.channel import Channel, Refused
 from angelia.links.hermes_in import Incoming
 from angelia.links.hermes_out import Outgoing
 from angelia.links.hermes_rosters import Pace, Rosters
-from angelia.links.port import LineLost, Wire
+from angelia.links.port import FRAME_BYTES, LineLost, Wire
 from angelia.model.connection import Connection
 from angelia.protocol.bot_relay_rows import Row
 from angelia.protocol.foreign_json import DEPTH
@@ -27,7 +27,6 @@ from angelia.protocol.gateway import Refusal
 from angelia.protocol.jsonrpc import UNKNOWN_METHOD, Request
 
 log = logging.getLogger("angelia.links")
-FRAME_BYTES = 64 * 1024 * 1024  # one drain holds all that an outbox collected in 900 s: a thousand of the longest texts
 SETTLE_SECONDS = 5.0  # for a drain that is under way when this is to end
 
 _PENDING = "bot_relay.outbox.pending"

@@ -4,12 +4,15 @@ What must stay true: a frame is one JSON object, whole or not at all; an end of 
 ``LineLost`` to everyone who uses it. Why a line cannot be had is told apart: nobody there, not let in, not understood.
 """
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from angelia.model.connection import Speaks
+from angelia.model.limits import MIB
+
+# Of what comes in one frame: all that an outbox of Hermes' collected in 900 s, a thousand of the longest texts.
+FRAME_BYTES = 64 * MIB
 
 
 class Kind(StrEnum):
@@ -55,6 +58,3 @@ class Dialled:
     by_owner: bool = False
     key_file: str | None = None
     ready: dict[str, object] = field(default_factory=dict)
-
-
-Dial = Callable[..., Awaitable[Dialled]]
