@@ -208,6 +208,16 @@ def test_a_hub_that_is_being_replaced_costs_a_pause_and_nothing_else(driver: Any
         assert [row["message"]["text"] for row in at.claim("scout", 10)] == numbered(2)
 
 
+def test_a_hub_that_is_gone_already_is_waited_for(driver: Any) -> None:
+    with hub() as at, driver(at.url, name="sender", patience_seconds=20) as client, ThreadPoolExecutor(1) as replacing:
+        at.claim("scout")
+        client.send("scout", "no. 0")
+        at.kill9()
+        replacing.submit(at.start)
+        client.send("scout", "no. 1")
+        assert [row["message"]["text"] for row in at.claim("scout", 10)] == numbered(2)
+
+
 # ----------------------------------------------------------------------------------------------------------- the outbox
 
 

@@ -57,6 +57,7 @@ class Post:
         self.wall = wall
         self.outbox = outbox
         self.draw = draw
+        self._met = False  # whether a hub answered the last request that had an answer to expect
 
     def call(
         self, method: str, path: str, body: object = None, *, seconds: float | None = None, key: str | None = None
@@ -64,6 +65,7 @@ class Post:
         """Make one request. Out: the JSON object of its answer. A body of None is none."""
         content = None if body is None else json_bytes(body)
         status, answer = yield from self.exchange(method, path, content, seconds=seconds, key=key)
+        self._met = True
         return answered(status, answer, self.where)
 
     def exchange(
@@ -109,11 +111,13 @@ class Post:
                 raise
             except LostHub as error:
                 trouble = error
-            except NoHub:
-                if trouble is None:
-                    raise
+            except NoHub as error:
+                if trouble is None and (isinstance(error, NotAHub) or not self._met or self.outbox is not None):
+                    raise  # with an outbox the message is safe at once; there is nothing to wait for
+                trouble = trouble or error
             wait = max(wait, backoff.next_seconds())
             if self.now() + wait > ends:
+                self._met = False
                 trouble.message_id = message.get("id", "")
                 raise trouble
             yield Pause(wait)

@@ -51,6 +51,30 @@ def test_repeats(
     assert script.pauses == pytest.approx(pauses)
 
 
+def test_a_hub_that_answered_before_and_is_gone_is_waited_for_once() -> None:
+    script = Script(SENT, absent(), absent(), SENT, absent())
+    post = script.post()
+    for _ in range(2):
+        assert script.play(post.surely(PATH, dict(MESSAGE))) == {"id": "0" * 32, "deliveries": []}
+    assert script.pauses == pytest.approx([0.2, 0.4])
+    waited = len(script.exchanges)
+    with pytest.raises(NoHub) as caught:
+        script.play(post.surely(PATH, dict(MESSAGE)))  # for as long as it has patience
+    assert (caught.value.message_id, len(script.exchanges)) == ("a" * 32, waited + 11)
+    with pytest.raises(NoHub):
+        script.play(post.surely(PATH, dict(MESSAGE)))  # and from then on not at all
+    assert len(script.exchanges) == waited + 12
+
+
+def test_another_program_in_its_place_is_not_waited_for() -> None:
+    script = Script(SENT, another())
+    post = script.post()
+    script.play(post.surely(PATH, dict(MESSAGE)))
+    with pytest.raises(NoHub):
+        script.play(post.surely(PATH, dict(MESSAGE)))
+    assert script.pauses == []
+
+
 def test_a_kept_connection_is_tried_once_more_and_not_twice() -> None:
     script = Script(lost(kept=True))
     with pytest.raises(LostHub):
@@ -72,6 +96,14 @@ def test_a_key_goes_along_each_time() -> None:
 
 
 # ---- with an outbox
+
+
+def test_what_an_outbox_keeps_waits_for_no_hub(tmp_path: Path) -> None:
+    script = Script(SENT, absent())
+    post = script.post(outbox=Outbox(tmp_path / "out"))
+    script.play(post.deliver(PATH, dict(MESSAGE), None))
+    assert script.play(post.deliver(PATH, dict(MESSAGE), None))["kept"]
+    assert script.pauses == []
 
 
 def message(number: int, to: str = "hermes", **more: Any) -> dict[str, Any]:
