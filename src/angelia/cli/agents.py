@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from angelia.cli import exits, parse, say, session
 from angelia.cli.ages import age
-from angelia.cli.show import table
+from angelia.cli.show import fitted, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from angelia.settings import Settings
 
 HEADERS = ("AGENT", "PRESENCE", "QUEUED", "OLDEST", "WHAT IT IS")
+WORDS = 80  # letters of what an agent says of itself; --json has all of it
 
 
 def run(argv: list[str], settings: Settings) -> int:
@@ -42,7 +43,7 @@ def row(agent: dict[str, Any]) -> tuple[str, ...]:
     how = presence(str(agent.get("presence") or ""), agent) + (" (open)" if here and not agent.get("keyed") else "")
     # The hub's time is that of what is in hand, too.
     oldest = age(agent.get("oldest_unread_at")) if agent.get("queued") else ""
-    return name, how.strip(), str(agent.get("queued", "")), oldest, what
+    return name, how.strip(), str(agent.get("queued", "")), oldest, fitted(what, WORDS)
 
 
 def presence(word: str, agent: dict[str, Any]) -> str:

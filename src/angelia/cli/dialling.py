@@ -67,6 +67,7 @@ def fields(given: Namespace) -> dict[str, Any]:
 
 def connect(hub: Calls, given: Namespace, code: str | None = None) -> int:
     """Make the connection and say how it stands; the exit code."""
+    before = next((each.get("target") for each in hub.connections() if each.get("name") == given.connection), None)
     made = hub.connect(given.connection, given.target, code=code, **fields(given))
     done = bool(made.get("up")) or not given.target
     if given.json:
@@ -81,6 +82,8 @@ def connect(hub: Calls, given: Namespace, code: str | None = None) -> int:
         if made.get("advice"):
             say.aside(str(made["advice"]))
         say.aside("it is tried again by itself; angelia connections shows how it stands")
+    if before and before != given.target and not given.json:
+        say.aside(f"{made['name']} led to {before} until now")
     if made.get("warning") and not given.json:
         say.aside(str(made["warning"]))
     return exits.DONE if done else exits.NO

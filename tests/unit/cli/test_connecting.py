@@ -42,6 +42,11 @@ def down(kind: str = "unreachable", **more: object) -> dict[str, object]:
     return mac(up=False, kind=kind, since=ago(minutes=5), **told)
 
 
+@pytest.fixture(autouse=True)
+def _no_connections_yet(hub: FakeHub) -> None:
+    hub.on(LIST, answer({"connections": []}))
+
+
 # ---- connect
 
 
@@ -51,23 +56,23 @@ def test_connect_says_what_was_given_and_nothing_else(run: Run, hub: FakeHub, tm
     secret.write_text("hush")
     words = ["--token-file", str(secret), "--ca", str(secret), "--speaks", "hermes", "--away", "refuse"]
     assert run("connect", "mac", "wss://mac", *words, "--share", "scout, ann", "--accept", "")[0] == 0
-    assert hub.requests[0].json == {
+    assert hub.asked(MAC)[0].json == {
         "target": "wss://mac", "token_file": str(secret), "ca_file": str(secret), "speaks": "hermes", "away": "refuse",
         "share": ["scout", "ann"], "accept": [],
     }  # fmt: skip
     run("connect", "mac", "exec:docker exec -i box angelia gateway --stdio")
-    assert hub.requests[1].json == {"target": "exec:docker exec -i box angelia gateway --stdio"}
+    assert hub.asked(MAC)[1].json == {"target": "exec:docker exec -i box angelia gateway --stdio"}
     run("connect", "mac", "ssh://mac", "--command", "/opt/angelia gateway --stdio")
-    assert hub.requests[2].json == {"target": "ssh://mac", "command": "/opt/angelia gateway --stdio"}
+    assert hub.asked(MAC)[2].json == {"target": "ssh://mac", "command": "/opt/angelia gateway --stdio"}
     run("connect", "mac", "wss://mac", "--user", "ann", "--password-variable", "MAC_PASSWORD")
-    assert hub.requests[3].json == {"target": "wss://mac", "user": "ann", "password_variable": "MAC_PASSWORD"}
+    assert hub.asked(MAC)[3].json == {"target": "wss://mac", "user": "ann", "password_variable": "MAC_PASSWORD"}
 
 
 def test_a_file_is_named_by_a_whole_path(run: Run, hub: FakeHub, tmp_path: Path) -> None:
     hub.on(MAC, answer(mac()))
     (tmp_path / "t").touch()
     run("connect", "mac", "wss://mac", "--token-file", os.path.relpath(tmp_path / "t"))
-    assert hub.requests[0].json["token_file"] == str(tmp_path / "t")
+    assert hub.asked(MAC)[0].json["token_file"] == str(tmp_path / "t")
 
 
 def test_a_connection_that_is_up(run: Run, hub: FakeHub) -> None:
@@ -83,6 +88,14 @@ def test_a_connection_that_is_up(run: Run, hub: FakeHub) -> None:
     assert "its agents come in a moment" in err
     assert "Another relay is at work there." in err
     assert not {"\x1b", "\x07", "\u202e"} & set(err)
+
+
+def test_one_that_takes_anothers_place_says_where_that_led(run: Run, hub: FakeHub) -> None:
+    hub.on(MAC, answer(mac()))
+    hub.on(LIST, answer({"connections": [mac(target="ssh://old")]}))
+    assert "angelia: mac led to ssh://old until now\n" in run("connect", "mac", "wss://mac")[2]
+    hub.on(LIST, answer({"connections": [mac()]}))
+    assert "until now" not in run("connect", "mac", "wss://mac")[2]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +122,7 @@ def test_one_that_only_the_other_side_dials(run: Run, hub: FakeHub) -> None:
     hub.on(MAC, answer(mac(up=False, target="")))
     told = "mac is kept; it is up whenever the other side dials\n"
     assert run("connect", "mac", "--share", "scout") == (0, told, "")
-    assert hub.requests[0].json == {"target": "", "share": ["scout"]}
+    assert hub.asked(MAC)[0].json == {"target": "", "share": ["scout"]}
 
 
 def test_what_the_hub_refuses_is_passed_on(run: Run, hub: FakeHub) -> None:
@@ -132,7 +145,7 @@ def test_what_the_hub_refuses_is_passed_on(run: Run, hub: FakeHub) -> None:
 )  # fmt: skip
 def test_used_wrongly(run: Run, hub: FakeHub, line: str) -> None:
     assert run(*line.split())[0] == 2
-    assert not hub.requests
+    assert not hub.asked(MAC)
 
 
 # ---- connections
@@ -257,7 +270,7 @@ def test_a_code_comes_by_stdin_where_there_is_no_terminal(hub: FakeHub) -> None:
     code, out, err = typed(f"  {CODE.lower()} \nmore\n".encode(), "--share", "scout")
     assert (code, out) == (0, "mac is up: a hub\n")
     assert "The code" not in err
-    assert hub.requests[0].json == {"target": "wss://mac", "code": CODE, "share": ["scout"]}
+    assert hub.asked(MAC)[0].json == {"target": "wss://mac", "code": CODE, "share": ["scout"]}
 
 
 def test_a_code_is_asked_for_at_a_terminal(hub: FakeHub, data_dir: Path) -> None:
@@ -273,13 +286,13 @@ def test_a_code_is_asked_for_at_a_terminal(hub: FakeHub, data_dir: Path) -> None
         assert pairing.wait(30) == 0
     os.close(ours)
     os.close(theirs)
-    assert hub.requests[0].json == {"target": "wss://mac", "code": CODE}
+    assert hub.asked(MAC)[0].json == {"target": "wss://mac", "code": CODE}
 
 
 def test_no_code_is_wrong_usage_and_a_wrong_one_is_told(hub: FakeHub) -> None:
     for stdin in (b"\n", b"", b"  \n" + CODE.encode()):
         assert typed(stdin)[0] == 2
-    assert not hub.requests
+    assert not hub.asked(MAC)
     hub.on(MAC, problem(403, "not_allowed", "The code is wrong, or was used already. Nothing was kept."))
     code, out, err = typed(b"\xff\n")
     assert (code, out) == (1, "")

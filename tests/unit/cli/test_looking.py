@@ -173,6 +173,13 @@ def test_agents(run: Run, hub: FakeHub) -> None:
     assert json.loads(run("agents", "--json")[1])["agents"][0]["handle"] == "hermes"
 
 
+def test_a_long_description_is_one_short_line_and_whole_in_json(run: Run, hub: FakeHub) -> None:
+    long = agent("scout", description="it reads " + "news " * 200)
+    hub.on("GET /v1/agents", answer({"agents": [long]}))
+    assert len(run("agents")[1].splitlines()[1]) < 120
+    assert json.loads(run("agents", "--json")[1])["agents"] == [long]
+
+
 def test_what_is_in_hand_has_waited_for_nobody(run: Run, hub: FakeHub) -> None:
     hub.on("GET /v1/agents", answer({"agents": [agent("busy", queued=0, oldest_unread_at=ago(minutes=5))]}))
     assert run("agents")[1].splitlines()[1].split() == ["busy", "away", "0"]
