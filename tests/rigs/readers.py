@@ -86,8 +86,8 @@ class Reader:
         if dice < self.left + NACKED:
             await self._lease(token, "nack", {"delay_seconds": 0.1})
             return
-        if asked and self.mailbox in ANSWERING:
-            await self.answer(handed)
+        if asked and self.mailbox in ANSWERING and not await self.answer(handed):
+            return  # whoever gets it next answers
         status, already = await self._lease(token, "ack", {}, handed)
         if status not in (200, 409, None):
             self.scene.fault(f"the ack of {handed.mark} was answered with {status}")
@@ -119,8 +119,8 @@ class Reader:
             await asyncio.sleep(RETRY_SECONDS)
         return None, False
 
-    async def answer(self, handed: Handed) -> None:
-        """Reply; a second try, by this reader or the next, is the same message."""
+    async def answer(self, handed: Handed) -> bool:
+        """Reply; a second try, by this reader or the next, is the same message. False where no hub heard it."""
         reply_id = hashlib.sha256(handed.id.encode()).hexdigest()[:32]
         mark = f"re:{handed.mark}"
         body = {"text": mark, "from": self.mailbox, "id": reply_id}
@@ -137,8 +137,9 @@ class Reader:
                 if said.status != 503:
                     if not good:
                         self.scene.fault(f"the reply {mark} was answered with {said.status}: {said.body[:200]!r}")
-                    return
+                    return True
             await asyncio.sleep(RETRY_SECONDS)
+        return False
 
 
 class Poller(Reader):
