@@ -464,7 +464,7 @@ async def test_a_message_that_is_not_what_was_written_is_not_put_back(store: Sql
 @pytest.mark.parametrize(
     "sql",
     ["UPDATE delivery SET attempt = 9 WHERE key = 3", "DELETE FROM agent", "DELETE FROM delivery WHERE key = 5",
-     "INSERT INTO contact VALUES ('a', 'b', 1)", "INSERT INTO removed VALUES ('claude', 7)"],
+     "INSERT INTO contact VALUES ('a', 'b', 1, 2)", "INSERT INTO removed VALUES ('claude', 7, 8)"],
 )  # fmt: skip
 async def test_rows_that_are_not_those_that_were_copied_are_not_put_back(
     store: SqliteStore, path: Path, sql: str
@@ -473,7 +473,7 @@ async def test_rows_that_are_not_those_that_were_copied_are_not_put_back(
     db = apsw.Connection(str(copy))
     db.execute(sql)
     db.close()
-    await refused(copy, path, "not those that were copied")
+    await refused(copy, path, "not (those that were copied|what was written)")
 
 
 async def test_a_copy_of_another_hub_is_not_put_back(store: SqliteStore, path: Path, tmp_path: Path) -> None:

@@ -426,7 +426,7 @@ def _put_as_first(desk: Desk, number: int) -> None:
         SQL["add_message"].replace(" origin,", "").replace("(?, ", "(", 1), (*columns[:CHECKED], columns[CHECKSUM])
     )
     row = delivery_row(number, delivery(message, number))
-    desk.run(SQL["add_delivery"].replace(", owes", "").replace("(?, ", "(", 1), row[:-1])
+    desk.run(SQL["add_delivery"].replace(", owes, sum", "").replace("(?, ?, ", "(", 1), row[:-2])
 
 
 async def test_a_store_of_the_first_format_becomes_one_that_is_searched(path: Path) -> None:

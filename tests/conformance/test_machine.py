@@ -20,7 +20,8 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from angelia.bus.caller import OPEN
 from angelia.bus.cancel import cancel, drop, requeue
-from angelia.bus.carry import delivered, forwarded, given_back, refused, take
+from angelia.bus.carriers import Carrier
+from angelia.bus.carry import claim_for, delivered, detach, forwarded, given_back, refused, take
 from angelia.bus.core import open_bus
 from angelia.bus.draft import Accepted, Draft
 from angelia.bus.forward import drain, handed_out, settle_far
@@ -150,6 +151,7 @@ class Arrows(Verbs):
         self.elsewhere: list[Accepted] = []
         self.turn: Run | None = None
         self.carried: list[Parcel] = []  # in the hand of the link
+        self.carrier: Carrier | None = None  # the link while it is up, with what it has not sent yet
         self.rows_before: dict[int, Delivery] = {}
         self.old: list[Parcel] = []  # rows as they were once
         super().start()
@@ -275,6 +277,37 @@ class Arrows(Verbs):
     def link_takes(self, limit: int) -> None:
         self.carried += self.run(take(self.hub.bus, RACK, limit, 0))
 
+    @rule(window=st.integers(1, 4), wide=st.booleans())
+    def link_comes_up(self, window: int, wide: bool) -> None:
+        self.link_goes_down()
+        bus, carrier = self.hub.bus, Carrier(RACK, window, 100_000 if wide else 5)
+        self.carrier = carrier
+        self.unit(lambda tx: bus.carriers.attach(tx, carrier))
+        self.link_claims()
+
+    @rule()
+    def link_claims(self) -> None:
+        carrier = self.carrier
+        if carrier is not None:
+            self.unit(lambda tx: claim_for(self.hub.bus, tx, carrier))
+
+    @precondition(lambda self: self.carrier is not None and self.carrier.queue)
+    @rule(limit=st.integers(1, 3))
+    def link_sends(self, limit: int) -> None:
+        carrier = self.carrier
+        assert carrier is not None
+        parcels = self.run(carrier.next(limit))
+        for parcel in parcels:
+            carrier.free(parcel)
+        self.carried += parcels
+
+    @rule()
+    def link_goes_down(self) -> None:
+        carrier, self.carrier = self.carrier, None
+        if carrier is not None:
+            self.run(self.in_loop(lambda bus: detach(bus, carrier)))
+            self.run(self.hub.commit())
+
     @precondition(lambda self: self.carried)
     @rule(how=st.sampled_from(["forwarded", "forwarded", "used", "later", "unused", "refused", "delivered"]))
     def link_ends(self, how: str) -> None:
@@ -375,6 +408,7 @@ class Arrows(Verbs):
         """As before; a turn that was on is one of an orphan now."""
         super().restart()
         self.carried.clear()
+        self.carrier = None
         assert len(self.here.left) <= 1
         assert self.turn is None or self.turn.parcel.delivery.key in {r.parcel.delivery.key for r in self.here.left} | {
             row.key for row in self.all_rows().values() if row.state is not State.LEASED
@@ -437,6 +471,7 @@ class Arrows(Verbs):
         self.sums_are_counts(rows)
         held = [p.delivery for p in ((self.turn.parcel, *self.turn.notes) if self.turn else ())]
         held += [p.delivery for p in self.carried]
+        held += [p.delivery for p in self.carrier.leased.values()] if self.carrier is not None else []
         on = {(row.key, row.attempt): row for row in elsewhere.values() if row.state is State.LEASED}
         mine = Counter((row.key, row.attempt) for row in held)
         assert {key: mine[key] for key in on} == dict.fromkeys(on, 1), "leased, and not in one hand"
@@ -466,6 +501,7 @@ class Arrows(Verbs):
     def nobody_is_left_waiting(self) -> None:
         if self.turn is not None:
             self.turn_ends("given back")
+        self.link_goes_down()
         if self.carried:
             self.link_ends("unused")
         super().everything_settles()

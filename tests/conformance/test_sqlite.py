@@ -565,7 +565,7 @@ async def test_a_message_that_is_whole_is_not_set_aside(path: Path, caplog: pyte
     caplog.set_level(logging.ERROR)
     store = await open_store(path)
     await put(store, 1)
-    store._set_aside(1, envelope(1).id)  # a reader that misread
+    store.set_aside(1, "message")  # a reader that misread
     assert seqs(await store.write(lambda tx: tx.waiting(CLAUDE, 9, PLENTY))) == [1]
     assert "damaged" not in caplog.text
     await store.close()

@@ -19,7 +19,8 @@ NEARLY_FULL_BYTES = 1024 * MIB  # a matter of days; the hub keeps its last 64 Mi
 NEAR = 0.8  # of a mailbox's bound: time to look before its senders are refused
 UNREAD_SECONDS = 15 * MINUTE  # as long as Hermes' mail waits on a link; who polls at all has looked by then
 LOOKED_AT = 100  # mailboxes whose next message is looked up
-COUNTED = 1000  # dead letters and held messages
+COUNTED = 1000  # dead letters, held messages, rows that were set aside
+NAMES_THEM = "the hub's log names them. Is the disk well?"
 FIGHT = 3  # takeovers within a minute: whoever restarts makes one
 NAMED = 20  # agents that are named for one kind of trouble
 PATIENCE_SECONDS = 2.0
@@ -40,6 +41,7 @@ class Glance:
 
     dead: int = 0
     held: int = 0
+    set_aside: int = 0
     waiting_since: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -69,6 +71,7 @@ async def glance(bus: Bus, failing: str | None, disk: Disk | None, links: Sequen
     found.problems = [
         *([failing] if failing else []),
         *_of_disk(disk),
+        *_counted(found.set_aside, "damaged row", f"set aside and never served; {NAMES_THEM}"),
         *_counted(found.dead, "dead letter", "angelia dead lists them"),
         *_counted(found.held, "held message", "a person has to release them: angelia dead"),
         *_named(_near(bus, box) for box in boxes),
@@ -97,14 +100,15 @@ def _crowd(bus: Bus, box: _Box) -> str:
 
 
 async def _read(bus: Bus, found: Glance, boxes: list[_Box]) -> None:
-    def work(view: View) -> tuple[tuple[int, int], dict[str, int]]:
+    def work(view: View) -> tuple[int, tuple[int, int], dict[str, int]]:
         heads = {box.name: view.waiting(Scope(mailbox=box.mailbox), 1, 1) for box in boxes}
-        return view.stuck(COUNTED), {name: head[0].delivery.accepted_at for name, head in heads.items() if head}
+        waiting_since = {name: head[0].delivery.accepted_at for name, head in heads.items() if head}
+        return view.set_aside_count(COUNTED), view.stuck(COUNTED), waiting_since
 
     reading = bus.store.read(work)
     reading.add_done_callback(_seen)
     if await bus.clock.wait(reading, PATIENCE_SECONDS) and not reading.exception():
-        (found.held, found.dead), found.waiting_since = reading.result()
+        found.set_aside, (found.held, found.dead), found.waiting_since = reading.result()
 
 
 def _of_disk(disk: Disk | None) -> list[str]:

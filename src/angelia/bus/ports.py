@@ -128,6 +128,7 @@ class View(Protocol):
         """How many are held, and how many dead; of both together ``limit`` are counted at most."""
         ...
 
+    def set_aside_count(self, limit: int) -> int: ...  # rows that were not what was written; so many at most
     def due(self, now: int, limit: int) -> list[Parcel]:
         """Those whose ``sweep_at`` has come, the earliest first; leased ones never have one."""
         ...

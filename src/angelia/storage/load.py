@@ -83,6 +83,19 @@ class Loads:
                 if not load.open and len(self._of) > KEPT:
                     del self._of[mailbox]
 
+    def towards(self, real: "Loads") -> list[Change]:
+        """What makes these sums ``real``, which were counted."""
+        changes: list[Change] = []
+        for mailbox in self._of.keys() | real._of.keys():
+            here, there = self.of(mailbox), real.of(mailbox)
+            for sender in here.by_sender.keys() | there.by_sender.keys():
+                if more := there.by_sender.get(sender, 0) - here.by_sender.get(sender, 0):
+                    changes.append((mailbox, sender, more, 0, 0, 0))
+            rest = (there.ready - here.ready, there.queued - here.queued, there.bytes - here.bytes)
+            if any(rest):
+                changes.insert(0, (mailbox, "", 0, *rest))
+        return changes
+
     def undo(self, changes: Sequence[Change]) -> None:
         """Take these changes back, the last one first."""
         self.apply(

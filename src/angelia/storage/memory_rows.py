@@ -116,6 +116,9 @@ class MemoryView:
         states = [d.state for d in sorted(found, key=lambda d: d.key)[:limit]]
         return states.count(State.HELD), states.count(State.DEAD)
 
+    def set_aside_count(self, limit: int) -> int:
+        return 0
+
     def due(self, now: int, limit: int) -> list[Parcel]:
         found = [(d.sweep_at, d.key, d) for d in self._rows.deliveries.values() if d.sweep_at is not None]
         return self._parcels([d for at, _, d in sorted(found, key=lambda x: x[:2]) if at <= now], limit, None)

@@ -32,3 +32,17 @@ def test_no_more_than_some_entries_are_kept_where_nothing_is_open() -> None:
         loads.apply([mail(name, -1)])
     assert len(loads._of) == KEPT
     assert all(shown(loads, name) == (0, 0, 0, 0, {}) for name in names)
+
+
+def test_sums_that_are_wrong_become_what_was_counted() -> None:
+    here, real = Loads(), Loads()
+    here.apply([("ada", "x", 2, 1, 2, 30), ("brook", "y", 1, 1, 1, 5)])
+    real.apply([("ada", "x", 1, 1, 1, 10), ("ada", "z", 1, 0, 1, 9), ("cleo", "y", 1, 0, 0, 4)])
+    names = ("ada", "brook", "cleo")
+    before = [shown(here, name) for name in names]
+    changes = here.towards(real)
+    here.apply(changes)
+    assert [shown(here, name) for name in names] == [shown(real, name) for name in names]
+    here.undo(changes)
+    assert [shown(here, name) for name in names] == before
+    assert real.towards(real) == []

@@ -31,13 +31,18 @@ class PictureLost(Exception):
     """The picture of this read was taken back, so that the write-ahead log could be reset; read again."""
 
 
-class Desk:
-    """One connection, used by one thread."""
+def _nobody() -> None:
+    """Nobody is told."""
 
-    __slots__ = ("_cursor", "_execute", "db")
+
+class Desk:
+    """One connection, used by one thread. ``suspect``: told where an index led to a row that it should not lead to."""
+
+    __slots__ = ("_cursor", "_execute", "db", "suspect")
 
     def __init__(self, db: apsw.Connection) -> None:
         self.db = db
+        self.suspect: Callable[[], None] = _nobody
         self._cursor = db.cursor()
         self._execute = self._cursor.execute
 

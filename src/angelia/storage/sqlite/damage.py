@@ -1,7 +1,12 @@
-"""Looking for the messages that are damaged, once a statement has met one that it could not even read.
+"""Looking through a store that serves for what is damaged: after each start, each day, and once something was met.
 
-What must stay true: it only reads, on a thread and a connection of its own, and what it finds is for the writer to set
-aside. It runs once at a time, and not again for a while: what it cannot find, it will not find the next time.
+What must stay true: it only reads, on a thread and a connection of its own, in small steps between which others work;
+what it finds is for the writer to set aside, or to make anew. It holds no picture while the log has to be folded. One
+search at a time, and after one that something called for none for a while: what it cannot find, it will not find the
+next time.
+
+It reads the search index, which rests until then, and the rows, each against its sum, and then has SQLite compare
+indexes and rows. A small store was compared before it served, so the first search leaves that out.
 """
 
 import asyncio
@@ -10,72 +15,224 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import apsw
 
-from angelia.storage.sqlite.connect import open_reader
-from angelia.storage.sqlite.queries import SQL
-from angelia.storage.sqlite.rows import is_whole, name_of
+from angelia.storage.sqlite import aside
+from angelia.storage.sqlite.connect import Desk, open_reader
+from angelia.storage.sqlite.index import damage_of
+from angelia.storage.sqlite.soundness import fault_of, faults_of, hides_rows, indexes_in
+from angelia.storage.sqlite.view import UNKNOWN as _UNKNOWN
 
-UNKNOWN = 0  # in place of a message's number, which begins with 1
-ROWS = 500  # some ms of looking; then others get a turn
+if TYPE_CHECKING:
+    from angelia.storage.sqlite.store import SqliteStore
+
+UNKNOWN = _UNKNOWN[0]
+ROWS = 100  # a millisecond of looking; then others get a turn
 REST_SECONDS = 0.002
+COMPARING_STEPS = 20_000  # of SQLite's machine, a millisecond or two
+LOG_BYTES = 32 * 1024 * 1024  # of the log in use: then it has to be folded, and no picture may be held
 AGAIN_SECONDS = 60.0
+EVERY_SECONDS = 24 * 3600.0
+PATIENCE_SECONDS = 60.0
 
-_RAW_MESSAGES = SQL["raw_messages"]
 _log = logging.getLogger(__name__)
 
 
 class DamageSearch:
-    """Belongs to the loop. ``damaged`` is told, in the search's thread, the number and id of each that it finds."""
+    """Belongs to the loop."""
 
-    def __init__(self, path: Path, vfs: str | None, damaged: Callable[[int, str], None]) -> None:
-        self._path, self._vfs, self._damaged = path, vfs, damaged
+    def __init__(self, loop: asyncio.AbstractEventLoop, path: Path, vfs: str | None, store: "SqliteStore") -> None:
+        self._loop, self._path, self._vfs, self._store = loop, path, vfs, store
         self._stopped = Event()
         self._thread: Thread | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._next = 0.0
+        self._running: asyncio.Future[None] | None = None
+        self._called = self._on_call = False  # one was asked for that has not begun; the one that runs was
+        self._followed = False  # the one that runs began right behind another
+
+    def begin_later(self, *, checked: bool) -> None:
+        """The first search, now; then one each day."""
+        self._start(not checked)
 
     def begin(self) -> None:
-        """Search, unless that is being done or was done a moment ago."""
-        if monotonic() < self._next or self._stopped.is_set():
-            return
-        self._next = float("inf")
-        _log.error("the store is damaged: something in it cannot be read; looking for the messages that it is in")
-        self._thread = Thread(target=self._search, name="angelia-damage", daemon=True)
-        self._thread.start()
+        """Something was met: search, soon."""
+        if self._call():
+            _log.error("the store is damaged: something in it cannot be read; looking for the rows that it is in")
+
+    def suspect(self) -> None:
+        """The same where what was read was right after all, or is out of the way: an index may be damaged."""
+        if self._call():
+            _log.warning("an index of the store may be damaged: comparing it with the rows")
+
+    def _call(self) -> bool:
+        """Have one that begins from now on; False where that is so already."""
+        if self._called or self._stopped.is_set():
+            return False
+        self._called = True
+        if self._running is None:
+            self._start_in(max(self._next - monotonic(), 0.0))
+        return True
+
+    def _start_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if seconds:
+            self._timer = self._loop.call_later(seconds, self._start, True)
+        else:
+            self._start(True)
 
     def stop(self) -> None:
         """Give it up."""
         self._stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
 
     async def ended(self) -> None:
         """Wait until it has let go of the file: some ms, once it was given up."""
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
 
-    def _search(self) -> None:
+    async def over(self) -> None:
+        """Wait until none runs."""
+        while self._running is not None:
+            await asyncio.shield(self._running)
+
+    def _start(self, comparing: bool) -> None:
+        if self._stopped.is_set():
+            return
+        self._on_call, self._called = self._called, False
+        self._running = self._loop.create_future()
+        self._thread = Thread(target=self._search, args=(comparing,), name="angelia-damage", daemon=True)
+        self._thread.start()
+
+    def _done(self, *, whole: bool) -> None:
+        """On the loop: the search is over; ``whole``: it saw all that it was to see."""
+        running, self._running = self._running, None
+        if self._called and not self._followed:
+            self._followed = True
+            self._start(True)
+        elif not self._stopped.is_set():
+            if self._on_call:
+                self._next = monotonic() + AGAIN_SECONDS
+            self._followed = False
+            self._start_in(EVERY_SECONDS if whole and not self._called else AGAIN_SECONDS)
+        if running is not None and not running.done():
+            running.set_result(None)
+
+    # ---- on its thread
+
+    def _search(self, comparing: bool) -> None:
+        whole = False
         try:
-            found = self._look()
-            _log.error("looked at all messages: %d are damaged", found)
+            try:
+                self._search_index()
+            finally:
+                self._store.release_search()
+            found = self._rows()
+            if found:
+                self._settle()
+                _log.error("looked at all rows: %d are damaged", found)
+            whole = not (comparing or found) or self._compare()
         except apsw.Error as error:
-            _log.error("the store is damaged where messages lie (%s): stop the hub, and put a copy back", error)
+            if not self._stopped.is_set():
+                _log.error("the store is damaged where rows lie (%s): stop the hub, and put a copy back", error)
         except RuntimeError:
             _log.debug("the loop is gone; nobody is left to tell")
-        finally:
-            self._next = monotonic() + AGAIN_SECONDS
-
-    def _look(self) -> int:
-        desk = open_reader(self._path, self._vfs)
-        found = number = 0
         try:
-            while rows := desk.run(_RAW_MESSAGES, (number, ROWS)):
-                for row in rows:
-                    if not is_whole(row):
-                        found += 1
-                        self._damaged(row[-1], name_of(row))
-                number = rows[-1][-1]
-                if self._stopped.wait(REST_SECONDS):
-                    break
+            self._loop.call_soon_threadsafe(lambda: self._done(whole=whole))
+        except RuntimeError:
+            _log.debug("the loop is gone; nobody waits for it")
+
+    def _rows(self) -> int:
+        """Each row against its sum; how many are not what was written."""
+        desk = open_reader(self._path, self._vfs)
+        number = 0
+        try:
+            for found in aside.damaged_rows(desk, ROWS):
+                if found is None:
+                    if self._stopped.wait(REST_SECONDS):
+                        break
+                    continue
+                number += 1
+                self._tell(lambda found=found: self._store.set_aside(*found))  # type: ignore[misc]
         finally:
             desk.close()
-        return found
+        return number
+
+    def _search_index(self) -> None:
+        """Each piece of it against its sum."""
+        desk = open_reader(self._path, self._vfs)
+        try:
+            for damaged in damage_of(desk, ROWS):
+                if damaged:
+                    return self._remake_search("a piece of it is not what was written")
+                if self._stopped.wait(REST_SECONDS):
+                    break
+        except apsw.SQLError:
+            _log.debug("there is no search index")
+        except apsw.CorruptError as error:
+            self._remake_search(str(error))
+        finally:
+            desk.close()
+
+    def _remake_search(self, why: str) -> None:
+        self._wait_for(lambda: self._store.remake_search(why))
+
+    def _compare(self) -> bool:
+        """Indexes against rows, and pages against one another; False where it had to be given up for now."""
+        desk = open_reader(self._path, self._vfs)
+
+        def between() -> bool:
+            """Whether to give up."""
+            return self._stopped.wait(REST_SECONDS) or self._store.log_bytes > LOG_BYTES
+
+        desk.db.set_progress_handler(between, COMPARING_STEPS)
+        try:
+            return self._compared(desk)
+        except apsw.InterruptError:
+            return False
+        finally:
+            desk.close()
+
+    def _compared(self, desk: Desk) -> bool:
+        worst = ""
+        for again in (False, True):
+            if not (faults := faults_of(desk.db)):
+                return True
+            worst = faults[0]
+            indexes = indexes_in(faults)
+            if indexes is None and fault_of(desk.db, thorough=True) is None:
+                self._remake_search(worst)
+                return True
+            if indexes is None or again or hides_rows(desk):
+                break
+            _log.error("indexes of the store are damaged (%s): made anew from the rows", ", ".join(sorted(indexes)))
+            self._wait_for(lambda names=indexes: self._store.remake(names))  # type: ignore[misc]
+        _log.error("the store is damaged where rows lie (%s): stop the hub, and put a copy back", worst)
+        return True
+
+    def _settle(self) -> None:
+        """Wait until what was told by now is done."""
+        self._wait_for(lambda: self._store.write(lambda tx: None, essential=True))
+
+    def _wait_for(self, what: "Callable[[], asyncio.Future[None]]") -> None:
+        done = Event()
+
+        def ask() -> None:
+            what().add_done_callback(over)
+
+        def over(future: "asyncio.Future[None]") -> None:
+            done.set()
+            if not future.cancelled() and (error := future.exception()) is not None:
+                _log.error("what is damaged could not be made anew: %s", error)
+
+        self._tell(ask)
+        ends = monotonic() + PATIENCE_SECONDS
+        while not done.wait(REST_SECONDS * 10) and not self._stopped.is_set() and monotonic() < ends:
+            pass
+
+    def _tell(self, call: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(call)

@@ -28,6 +28,25 @@ INSERT INTO search (search, rank) VALUES ('merge', ?);
 -- name: empty_index
 INSERT INTO search (search) VALUES ('delete-all');
 
+-- name: index_blocks
+-- ?1 ids as a JSON array.
+SELECT id, block FROM search_data WHERE id IN (SELECT value FROM json_each(?1));
+
+-- name: put_index_sum
+INSERT OR REPLACE INTO search_sum (id, sum) VALUES (?, ?);
+
+-- name: drop_index_sums
+-- ?1 ids as a JSON array.
+DELETE FROM search_sum WHERE id IN (SELECT value FROM json_each(?1));
+
+-- name: empty_index_sums
+DELETE FROM search_sum;
+
+-- name: summed_blocks
+-- ?1 after, ?2 limit.
+SELECT d.id, d.block, s.sum FROM search_data d LEFT JOIN search_sum s ON s.id = d.id WHERE d.id > ?1
+ORDER BY d.id LIMIT ?2;
+
 -- name: index_again
 INSERT OR IGNORE INTO search_again (number) VALUES (?);
 

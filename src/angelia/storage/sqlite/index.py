@@ -6,13 +6,15 @@ What must stay true:
   when a search waits for it, or between small groups once some ten thousand messages are missing. A message costs
   nothing when it is added.
 - A step is a transaction that also says how far the index has come: messages up to ``indexed`` are in it, but for those
-  of ``search_again``. It costs no sync: what a power cut takes of it, it takes together with the mark.
+  of ``search_again``. The same transaction sums what it changed of the index.
+  It costs no sync: what a power cut takes of it, it takes together with the mark.
 - An index that is damaged costs searches and never mail: it is made anew, once; after that there is none.
 """
 
 import logging
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -21,7 +23,7 @@ import msgspec
 
 from angelia.storage.sqlite.connect import Desk
 from angelia.storage.sqlite.queries import SQL
-from angelia.storage.sqlite.rows import Row
+from angelia.storage.sqlite.rows import Row, row_sum
 
 PARTS = 512  # rowids that a message has in the index: for 8 million letters, more than any message holds by default
 PART_LETTERS = 16_384  # a millisecond of work
@@ -32,6 +34,7 @@ MERGE_PAGES = 8  # 32 KiB of the index in one step of merging
 MOST_UNMERGED = 8  # where a search waits, it merges so much later; SQLite by itself merges 16 at once
 NAMED = 100  # recipients that the index knows one by one; a message to more is looked at itself
 
+HELD_SECONDS = 0.05  # while it is looked at after a start: some ms, but of a store with a million messages
 QUIET_SECONDS = 0.02  # no unit for so long: the moment is used
 WORK_SECONDS = 0.005  # then it works for so long, and rests as long
 BUSY_SECONDS = 0.002  # between two groups, where a search waits
@@ -46,8 +49,11 @@ _ALONE = re.compile(
 _TO_INDEX, _MAILBOXES, _INDEX, _UNINDEX = SQL["to_index"], SQL["mailboxes_of"], SQL["index"], SQL["unindex"]
 _AGAIN, _DONE_AGAIN, _MESSAGE_TO_INDEX = SQL["search_again"], SQL["done_again"], SQL["message_to_index"]
 _MERGE, _EMPTY_INDEX, _EMPTY_AGAIN = SQL["merge_index"], SQL["empty_index"], SQL["empty_again"]
+_BLOCKS, _PUT_SUM, _DROP_SUMS = SQL["index_blocks"], SQL["put_index_sum"], SQL["drop_index_sums"]
+_EMPTY_SUMS, _SUMMED_BLOCKS = SQL["empty_index_sums"], SQL["summed_blocks"]
 _VALUE, _PUT_VALUE = SQL["value"], SQL["put_value"]
 _json = msgspec.json.Decoder().decode
+_pack = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
 
 
@@ -69,6 +75,15 @@ def recipient_word(name: str) -> str:
 MANY_WORD = "xmany"  # a message with more recipients than are named
 
 
+def damage_of(desk: Desk, rows_at_once: int) -> Iterator[bool]:
+    """Whether blocks of the index are not what was written, some at a time. Its other tables are compared with these by
+    SQLite's own check, but for the lengths of texts, which nothing here is found by."""
+    last = -1
+    while rows := desk.run(_SUMMED_BLOCKS, (last, rows_at_once)):
+        yield not all(row_sum(block) == sum_ for _, block, sum_ in rows)
+        last = rows[-1][0]
+
+
 class SearchIndex:
     """Belongs to the writer's thread. ``tell`` calls something on the loop; ``complete`` may be read from there."""
 
@@ -83,11 +98,18 @@ class SearchIndex:
         self._begun = 0  # that message's number
         self._waiting: list[Callable[[bool], None]] = []
         self._committing = self._remade = self._off = False
+        self._doubt: Exception | None = None
+        # Nothing is merged before it was seen to be right: what is wrong would be summed anew. Any thread may set it.
+        self.held = False
 
     def ask(self, answer: Callable[[bool], None]) -> None:
         """Call ``answer(True)`` on the loop once all is in it that is committed by now; False: it will not be, for now.
         Inside a unit."""
         self._waiting.append(answer)
+
+    def distrust(self, why: str) -> None:
+        """Make it anew soon: it is damaged. Inside a unit."""
+        self._doubt, self.complete = ValueError(why), False
 
     def committed(self, changes: int) -> None:
         """A group that changed so many rows is on disk, and nobody was told yet."""
@@ -97,6 +119,8 @@ class SearchIndex:
     @property
     def patience(self) -> float | None:
         """Seconds until it wants to work, if nothing is queued meanwhile; None: never."""
+        if self.held:
+            return HELD_SECONDS
         if self._waiting:
             return 0.0
         if self.complete or self._off:
@@ -105,6 +129,8 @@ class SearchIndex:
 
     def wants(self, units: int) -> float | None:
         """For how long it wants to work behind a group of so many units; None: not at all, 0: one step."""
+        if self.held:
+            return None
         if self._waiting:
             return BUSY_SECONDS
         return 0.0 if self._changes >= BUSY_CHANGES and units <= SMALL_GROUP and not self._off else None
@@ -112,8 +138,11 @@ class SearchIndex:
     def work(self, seconds: float, go_on: Callable[[], bool]) -> None:
         """Work for so long, while ``go_on``; at least one step."""
         ends = perf_counter() + seconds
-        while not (self.complete or self._off):
+        while not (self.complete or self._off or self.held):
             try:
+                if (doubt := self._doubt) is not None:
+                    self._doubt, self._rest, self._begun = None, [], 0
+                    self._remake(doubt)
                 self._step()
             except apsw.BusyError:
                 return  # another program keeps the store busy; later
@@ -147,8 +176,11 @@ class SearchIndex:
         desk.control("PRAGMA synchronous = normal")
         try:
             desk.control("BEGIN IMMEDIATE")
-            work()
-            desk.control("SAVEPOINT written")  # makes FTS5 write what it holds: what fails after this is the disk
+            changed: set[int] = set()
+            with self._noting(changed):
+                work()
+                desk.control("SAVEPOINT written")  # makes FTS5 write what it holds: what fails after this is the disk
+            self._sum(changed)
             self._committing = True
             desk.control("COMMIT")
             self._committing = False
@@ -159,6 +191,27 @@ class SearchIndex:
             raise
         finally:
             desk.control(f"PRAGMA synchronous = {self._sync}")
+
+    @contextmanager
+    def _noting(self, changed: set[int]) -> Iterator[None]:
+        """Note which blocks change."""
+
+        def note(_: int, __: str, table: str, row: int) -> None:
+            if table == "search_data":
+                changed.add(row)
+
+        self._desk.db.set_update_hook(note)
+        try:
+            yield
+        finally:
+            self._desk.db.set_update_hook(None)
+
+    def _sum(self, changed: set[int]) -> None:
+        names = (_pack(list(changed)).decode(),)
+        sums = {id_: row_sum(block) for id_, block in self._desk.run(_BLOCKS, names)}
+        self._desk.change_many(_PUT_SUM, sums.items())
+        if gone := changed - sums.keys():
+            self._desk.run(_DROP_SUMS, (_pack(list(gone)).decode(),))
 
     def _merge(self) -> None:
         self._merges += 1
@@ -255,6 +308,7 @@ class SearchIndex:
     def _empty(self) -> None:
         self._desk.run(_EMPTY_INDEX)
         self._desk.run(_EMPTY_AGAIN)
+        self._desk.run(_EMPTY_SUMS)
         self._desk.run(_PUT_VALUE, ("indexed", 0))
 
 

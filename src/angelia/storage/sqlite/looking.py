@@ -1,7 +1,7 @@
 """Looking through a store or a copy that nobody changes: is it whole, ours, and what was written?
 
-What must stay true: ``look_through`` sees every page, every row that people's mail depends on, and every message's own
-checksum. A copy also holds a seal, a digest over all of its rows, so that bits that flip in it later are found wherever
+What must stay true: ``look_through`` sees every page, every row that people's mail depends on, and every row's own
+sum. A copy also holds a seal, a digest over all of its rows, so that bits that flip in it later are found wherever
 they are. Looking changes nothing and makes no files.
 """
 
@@ -16,18 +16,22 @@ import apsw
 import msgspec
 
 from angelia.model.errors import Stopping, Unwell
+from angelia.storage.sqlite import aside
+from angelia.storage.sqlite.connect import Desk
+from angelia.storage.sqlite.identity import misshapen
 from angelia.storage.sqlite.migrate import APPLICATION_ID, known
 from angelia.storage.sqlite.queries import SQL
 from angelia.storage.sqlite.rows import CHECKSUM, is_sound
 from angelia.storage.sqlite.soundness import fault_of
 
+SUMMED = 5  # the format since which each row has a sum
 SEAL = "seal"  # in meta, of a copy alone
 ROWS = 500  # some ms of looking; then others get a turn
 REST_SECONDS = 0.001
 
 _COUNTS, _ALL_MESSAGES, _VALUE = SQL["counts"], SQL["all_messages"], SQL["value"]
 # Of tables as they are in the file: a copy of an older format is looked through as it was written.
-_ALL_OTHERS = (SQL["all_deliveries"], SQL["all_agents"], SQL["tokens"], SQL["all_contacts"], SQL["all_removed"])
+_ALL_OTHERS = (SQL["all_deliveries"], SQL["all_agents"], SQL["all_tokens"], SQL["all_contacts"], SQL["all_removed"])
 _ALL_NOTES, _HAS_NOTES, _HAS_ORIGIN = SQL["all_notes"], SQL["has_notes"], SQL["has_origin"]
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -42,11 +46,11 @@ class Sums(NamedTuple):
 
 
 class Damaged(Unwell):
-    """A store or copy is not what was written. ``messages``: the numbers and ids of those that are not."""
+    """A store or copy is not what was written. ``rows``: the numbers and tables of those that are not."""
 
-    def __init__(self, detail: str, messages: tuple[tuple[int, str], ...] = ()) -> None:
+    def __init__(self, detail: str, rows: tuple[tuple[int, str], ...] = ()) -> None:
         super().__init__(detail)
-        self.messages = messages
+        self.rows = rows
 
 
 class Pace:
@@ -88,13 +92,15 @@ def look_through(file: Path, pace: Pace) -> Sums:
     db = pace.running = open_settled(file)
     try:
         _is_ours(db, file)
+        if (what := misshapen(Desk(db))) is not None:
+            raise Damaged(f"{file} is damaged: {what} is not described as it was made.")
         if (fault := fault_of(db, thorough=True)) is not None:
             raise Damaged(f"{file} is damaged: {fault}.")
         seal = db.execute(_VALUE, (SEAL,)).fetchall()
         if digest(db, file, pace) != (seal[0][0] if seal else None) and seal:
             raise Damaged(f"{file} is damaged: its rows are not those that were copied.")
         return count(db)
-    except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
+    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise Damaged(f"{file} is damaged: {error}.") from None
     finally:
         pace.running = None
@@ -108,20 +114,32 @@ def count(db: apsw.Connection) -> Sums:
 
 
 def digest(db: apsw.Connection, file: Path, pace: Pace) -> bytes:
-    """What all rows come to; ``Damaged`` where a message is not what was written."""
+    """What all rows come to; ``Damaged`` where one is not what was written."""
     whole = blake2b(digest_size=32)
     bad: list[tuple[int, str]] = []
+    names: list[str] = []
     messages = _ALL_MESSAGES if db.execute(_HAS_ORIGIN).fetchall() else _ALL_MESSAGES.replace("m.origin", "NULL")
     for rows in _slices(db, messages, pace):
-        bad += [(row[-1], row[0]) for row in rows if not is_sound(row)]
+        bad += [(row[-1], aside.MESSAGE) for row in rows if not is_sound(row)]
+        names += [row[0] for row in rows if not is_sound(row)]
         whole.update(b"".join(row[CHECKSUM] for row in rows))
     if bad:
-        names = ", ".join(message_id for _, message_id in bad[:3])
-        raise Damaged(f"{len(bad)} messages in {file} are not what was written ({names}).", tuple(bad))
+        raise Damaged(f"{len(bad)} messages in {file} are not what was written ({', '.join(names[:3])}).", tuple(bad))
+    if db.pragma("user_version") >= SUMMED and (others := list(_others_damaged(db, pace))):
+        tables = ", ".join(sorted({table for _, table in others}))
+        raise Damaged(f"Rows in {file} are not what was written ({tables}).", tuple(others))
     for sql in (*_ALL_OTHERS, *([_ALL_NOTES] if db.execute(_HAS_NOTES).fetchall() else [])):
         for rows in _slices(db, sql, pace):
             whole.update(_pack(rows))
     return whole.digest()
+
+
+def _others_damaged(db: apsw.Connection, pace: Pace) -> Iterator[tuple[int, str]]:
+    for found in aside.damaged_rows(Desk(db)):
+        if found is not None:
+            yield found
+        else:
+            pace.rest(REST_SECONDS)
 
 
 def _slices(db: apsw.Connection, sql: str, pace: Pace) -> Iterator[list[Any]]:

@@ -17,10 +17,14 @@ from typing import Any
 import apsw
 
 from angelia.model.errors import Unwell
+from angelia.storage.sqlite.identity import forget_shape
 from angelia.storage.sqlite.queries import HERE, SQL
+from angelia.storage.sqlite.rows import delivery_sum, row_sum
 
 APPLICATION_ID = 0x414E4745  # "ANGE": tells a store from any other SQLite file
+REMEDY = "It was left as it is. Put a copy back: angelia restore FILE; the hub's own lie in backups, beside it."
 _NAME = re.compile(r"(\d{4})_\w+\.sql")
+_IF_DAMAGED = "If it is only damaged, put a copy back: angelia restore FILE"
 _COUNTS = SQL["counts"]
 _log = logging.getLogger(__name__)
 
@@ -52,24 +56,30 @@ def migrate(db: apsw.Connection, path: Path, migrations: Sequence[Migration]) ->
     here, owner = _pragma(db, "user_version"), _pragma(db, "application_id")
     tables = _pragma(db, "schema_version")
     if (tables or here) and owner != APPLICATION_ID:
-        raise Unwell(f"{path} is not a store of Angelia. It was left as it is.")
+        raise Unwell(f"{path} is not a store of Angelia. It was left as it is. {_IF_DAMAGED}")
     if here > newest:
         raise Unwell(
             f"{path} was written by a newer Angelia (format {here}; this program knows {newest}). "
-            "It was left as it is: start the newer program."
+            f"It was left as it is: start the newer program. {_IF_DAMAGED}"
         )
     if here == newest:
         return
     kept = _keep(db, path, here) if here else None
+    db.create_scalar_function("row_sum", row_sum, deterministic=True)  # what a new column of an old row holds
+    db.create_scalar_function("delivery_sum", delivery_sum, deterministic=True)
     db.execute("BEGIN IMMEDIATE")
     try:
         before = _counts(db) if here else None
         for migration in migrations[here:]:
             db.execute(migration.sql)
+        forget_shape(db.execute)
         if before is not None and _counts(db) != before:
             raise Unwell(f"The migration of {path} to format {newest} would lose rows. Nothing was changed.")
         db.execute(f"PRAGMA user_version = {newest}; PRAGMA application_id = {APPLICATION_ID}")
         db.execute("COMMIT")
+    except apsw.SQLError as error:
+        db.execute("ROLLBACK")
+        raise Unwell(f"{path} is damaged (format {here}: {error}). {REMEDY}") from error
     except BaseException:
         if db.in_transaction:
             db.execute("ROLLBACK")

@@ -12,30 +12,33 @@ from typing import Any
 
 import apsw
 
+from angelia.model.delivery import State
 from angelia.model.errors import DiskFull, Unwell
 from angelia.storage.load import Loads
+from angelia.storage.sqlite import aside, identity
 from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error, make_file, open_writer
 from angelia.storage.sqlite.full import FullDisk
-from angelia.storage.sqlite.migrate import known, migrate
+from angelia.storage.sqlite.migrate import REMEDY, known, migrate
 from angelia.storage.sqlite.queries import SQL
-from angelia.storage.sqlite.rows import is_whole, name_of
+from angelia.storage.sqlite.rows import changed_row, delivery_of, is_whole
 from angelia.storage.sqlite.soundness import fault_of, mend
 from angelia.storage.sqlite.tx import Seqs, SqliteTx
 
 SMALL_PAGES = 4096  # a store of 16 MiB is checked whole, indexes too, in some 150 ms
 NEWEST = 200  # messages whose checksums are looked at: the end of the file is where a crash would show
-_REMEDY = "It was left as it is. Put a copy back: angelia restore FILE; the hub's own lie in backups, beside it."
 
-_VALUE, _PUT_VALUE, _SUMS, _HIGHEST = SQL["value"], SQL["put_value"], SQL["sums"], SQL["highest"]
-_END_LEASES, _END_DELAYS, _NEWEST = SQL["end_leases"], SQL["end_delays"], SQL["newest_messages"]
+_VALUE, _SUMS, _HIGHEST, _NEWEST = SQL["value"], SQL["sums"], SQL["highest"], SQL["newest_messages"]
+_HELD_BEFORE, _CHANGE = SQL["held_before"], SQL["change"]
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A store that is ready: the writer's connection, who it is, its counter, and its sums twice (writer's, loop's)."""
+    """A store that is ready: the writer's connection, who it is, its counter, and its sums twice (writer's, loop's).
+    ``checked``: its indexes were compared with its rows."""
 
     path: Path
     desk: Desk
+    checked: bool
     epoch: str
     instance: str
     secret: bytes
@@ -63,7 +66,7 @@ def open_file(path: Path, durability: str, vfs: str | None, returned_at: int, fu
             raise
         return opened
     except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise Unwell(f"{path} is damaged ({error}). {_REMEDY}") from error
+        raise Unwell(f"{path} is damaged ({error}). {REMEDY}") from error
     except apsw.IOError as error:
         raise (DiskFull(FULL_DETAIL) if full.nothing_left() else _unusable(path, str(error))) from error
     except OSError as error:
@@ -82,33 +85,38 @@ def _open(path: Path, durability: str, vfs: str | None, returned_at: int) -> Ope
     desk = open_writer(path, durability, vfs)
     try:
         migrate(desk.db, path, known())
-        _check(desk, path)
+        if (what := identity.misshapen(desk)) is not None:
+            raise Unwell(f"{path} is damaged ({what} is not described as it was made). {REMEDY}")
+        checked = _check(desk, path)
         _introduce(desk)
-        _start_over(desk, returned_at)
+        seqs = _seqs(desk)
+        _look_at_names(desk, seqs)
+        _start_over(desk, seqs, returned_at)
         loads = (Loads(), Loads())
         for mailbox, sender, opened, ready, queued, size in desk.run(_SUMS):
             for load in loads:
                 load.apply(((mailbox, sender.lower(), opened, ready, queued, size),))
-        seqs = Seqs(max(_value(desk, "seq"), desk.run(_HIGHEST)[0][0]))
         _set_aside_damaged(desk, loads, seqs)
-        return Opened(path, desk, _value(desk, "epoch"), _value(desk, "instance"), _value(desk, "secret"), seqs, loads)
+        who = (_value(desk, "epoch"), _value(desk, "instance"), _value(desk, "secret"))
+        return Opened(path, desk, checked, *who, seqs, loads)
     except BaseException:
         desk.close()
         raise
 
 
-def _check(desk: Desk, path: Path) -> None:
-    """A bounded look: all of a small store, the shape of a large one."""
+def _check(desk: Desk, path: Path) -> bool:
+    """A bounded look: all of a small store, the shape of a large one. Whether it was all."""
     pages, page_size = desk.db.pragma("page_count"), desk.db.pragma("page_size")
     if pages <= SMALL_PAGES:
         fault = fault_of(desk.db, thorough=True)
-        if fault is not None and not mend(desk.db):
-            raise Unwell(f"{path} is damaged ({fault}). {_REMEDY}")
+        if fault is not None and not _mended(desk):
+            raise Unwell(f"{path} is damaged ({fault}). {REMEDY}")
     if not _is_long(path, pages, page_size):
         # A checkpoint that was cut off leaves a file that is; the log has those pages still, and brings them again.
         desk.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         if not _is_long(path, pages, page_size):
-            raise Unwell(f"{path} is cut off. {_REMEDY}")
+            raise Unwell(f"{path} is cut off. {REMEDY}")
+    return bool(pages <= SMALL_PAGES)
 
 
 def _is_long(path: Path, pages: int, page_size: int) -> bool:
@@ -117,27 +125,62 @@ def _is_long(path: Path, pages: int, page_size: int) -> bool:
     return size >= pages * page_size and not size % page_size
 
 
+def _mended(desk: Desk) -> bool:
+    _settle(desk)
+    return mend(desk, SqliteTx(desk, Loads(), _seqs(desk)))
+
+
+def _settle(desk: Desk) -> None:
+    desk.control("BEGIN IMMEDIATE")
+    identity.settle(desk)
+    desk.control("COMMIT")
+
+
+def _seqs(desk: Desk) -> Seqs:
+    return Seqs(max(_value(desk, "seq"), desk.run(_HIGHEST)[0][0]))
+
+
 def _introduce(desk: Desk) -> None:
-    """Give a new store its names."""
-    if desk.run(_VALUE, ("instance",)):
-        return
+    """See who it is; give a new store its names."""
+    desk.control("BEGIN IMMEDIATE")
+    identity.settle(desk)
+    if not desk.run(_VALUE, ("instance",)):
+        _name(desk)
+    desk.control("COMMIT")
+
+
+def _name(desk: Desk) -> None:
     values = {
         "epoch": secrets.token_hex(4),
         "instance": secrets.token_hex(16),
         "secret": secrets.token_bytes(32),
         "seq": 0,
     }
-    desk.control("BEGIN IMMEDIATE")
     for name, value in values.items():
-        desk.run(_PUT_VALUE, (name, value))
+        identity.put_known(desk.run, name, value)
+
+
+def _look_at_names(desk: Desk, seqs: Seqs) -> None:
+    """The small tables that all rests on: who is known, by what token, and how far retention has come."""
+    desk.control("BEGIN IMMEDIATE")
+    for table in ("agent", "token", "note", "removed"):
+        aside.write_anew(desk, table, seqs.last)
     desk.control("COMMIT")
 
 
-def _start_over(desk: Desk, returned_at: int) -> None:
-    """End every lease and every delay: they were in the memory of a hub that is gone."""
+def _start_over(desk: Desk, seqs: Seqs, returned_at: int) -> None:
+    """End every lease and every delay: they were in the memory of a hub that is gone. What came back is looked at at
+    ``returned_at``, unless it lives longer."""
     desk.control("BEGIN IMMEDIATE")
-    desk.run(_END_LEASES, (returned_at,))
-    desk.run(_END_DELAYS)
+    for row in desk.run(_HELD_BEFORE):
+        old = delivery_of(row)
+        if old is None:
+            SqliteTx(desk, Loads(), seqs).set_aside(row[0], aside.DELIVERY)
+            continue
+        new = old._replace(state=State.QUEUED, deferred=False)
+        if old.state is State.LEASED:
+            new = new._replace(sweep_at=max(old.expires_at, returned_at))
+        desk.run(_CHANGE, changed_row(new, old))
     desk.control("COMMIT")
 
 
@@ -148,7 +191,7 @@ def _set_aside_damaged(desk: Desk, loads: tuple[Loads, Loads], seqs: Seqs) -> No
     desk.control("BEGIN IMMEDIATE")
     tx = SqliteTx(desk, loads[0], seqs)
     for row in damaged:
-        tx.set_aside(row[-1], name_of(row))
+        tx.set_aside(row[-1], aside.MESSAGE)
     desk.control("COMMIT")
     loads[1].apply(tx.changes)
 
@@ -156,5 +199,5 @@ def _set_aside_damaged(desk: Desk, loads: tuple[Loads, Loads], seqs: Seqs) -> No
 def _value(desk: Desk, name: str) -> Any:
     rows = desk.run(_VALUE, (name,))
     if not rows:
-        raise Unwell(f"{desk.db.filename} is damaged (it does not say its {name}). {_REMEDY}")
+        raise Unwell(f"{desk.db.filename} is damaged (it does not say its {name}). {REMEDY}")
     return rows[0][0]

@@ -7,7 +7,14 @@
 -- The columns of one delivery, in the order that rows.delivery_of takes them.
 d.key, d.seq, m.id, d.mailbox, d.recipient, d.connection, d.sender, d.lane, d.size, d.state, d.attempt, d.used,
 d.deferred, d.hand, d.reason, d.late, d.accepted_at, d.expires_at, d.sweep_at, d.leased_at, d.delivered_at,
-d.answered_at, d.ended_at, d.owes;
+d.answered_at, d.ended_at, d.owes, d.sum;
+
+-- part: raw_delivery
+-- The same with texts as bytes, and the number of its message.
+d.key, d.seq, CAST(m.id AS BLOB), CAST(d.mailbox AS BLOB), CAST(d.recipient AS BLOB), CAST(d.connection AS BLOB),
+CAST(d.sender AS BLOB), d.lane, d.size, d.state, d.attempt, d.used, d.deferred, CAST(d.hand AS BLOB),
+CAST(d.reason AS BLOB), d.late, d.accepted_at, d.expires_at, d.sweep_at, d.leased_at, d.delivered_at, d.answered_at,
+d.ended_at, CAST(d.owes AS BLOB), d.sum, d.message;
 
 -- part: message
 -- The columns of one message, in the order that rows.message_of takes them and that the checksum is made over.
@@ -55,19 +62,21 @@ SELECT count(*) FROM message INDEXED BY message_chain WHERE chain = ? AND accept
 
 -- name: add_delivery
 INSERT INTO delivery (message, key, seq, mailbox, recipient, connection, sender, lane, size, state, attempt, used,
-    deferred, hand, reason, late, accepted_at, expires_at, sweep_at, leased_at, delivered_at, answered_at, ended_at, owes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    deferred, hand, reason, late, accepted_at, expires_at, sweep_at, leased_at, delivered_at, answered_at, ended_at, owes,
+    sum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: change
 -- One delivery that keeps its attempt and seq: the index of those handed over is not written.
 UPDATE delivery SET state = ?, deferred = ?, sweep_at = ?, used = ?, hand = ?, reason = ?, late = ?, accepted_at = ?,
-    expires_at = ?, leased_at = ?, delivered_at = ?, answered_at = ?, ended_at = ?, owes = ?
+    expires_at = ?, leased_at = ?, delivered_at = ?, answered_at = ?, ended_at = ?, owes = ?, sum = ?
 WHERE key = ? AND state = ? AND attempt = ? AND seq = ? AND deferred = ?;
 
 -- name: hand_over
 -- The same for one whose attempt or seq changes.
 UPDATE delivery SET attempt = ?, seq = ?, state = ?, deferred = ?, sweep_at = ?, used = ?, hand = ?, reason = ?,
-    late = ?, accepted_at = ?, expires_at = ?, leased_at = ?, delivered_at = ?, answered_at = ?, ended_at = ?, owes = ?
+    late = ?, accepted_at = ?, expires_at = ?, leased_at = ?, delivered_at = ?, answered_at = ?, ended_at = ?, owes = ?,
+    sum = ?
 WHERE key = ? AND state = ? AND attempt = ? AND seq = ? AND deferred = ?;
 
 -- name: delivery
@@ -192,10 +201,13 @@ FROM delivery INDEXED BY delivery_open WHERE state <= 3 GROUP BY mailbox, sender
 -- ------------------------------------------------------------------------------------------------------------- removal
 
 -- name: removal_marks
--- ?1 keys as a JSON array. Remembers how far retention has come in each mailbox.
-INSERT INTO removed (mailbox, seq)
-SELECT mailbox, max(seq) FROM delivery WHERE key IN (SELECT value FROM json_each(?1)) AND attempt > 0 GROUP BY mailbox
-ON CONFLICT (mailbox) DO UPDATE SET seq = max(seq, excluded.seq);
+-- ?1 keys as a JSON array. How far retention has come in each mailbox once these are gone.
+SELECT d.mailbox, max(max(d.seq), ifnull((SELECT r.seq FROM removed r WHERE r.mailbox = d.mailbox), 0))
+FROM delivery d WHERE d.key IN (SELECT value FROM json_each(?1)) AND d.attempt > 0 GROUP BY d.mailbox;
+
+-- name: put_removed
+INSERT INTO removed (mailbox, seq, sum) VALUES (?, ?, ?)
+ON CONFLICT (mailbox) DO UPDATE SET seq = excluded.seq, sum = excluded.sum;
 
 -- name: remove_deliveries
 DELETE FROM delivery WHERE key IN (SELECT value FROM json_each(?))
@@ -206,75 +218,31 @@ RETURNING message, mailbox, sender, state, deferred, size;
 DELETE FROM message WHERE number IN (SELECT value FROM json_each(?1))
   AND NOT EXISTS (SELECT 1 FROM delivery INDEXED BY delivery_message WHERE delivery.message = message.number);
 
--- name: keep_damaged
--- ?1 number. The message and its deliveries as they are, for a person to look at.
-INSERT INTO damaged (message_id, message, deliveries)
-SELECT m.id,
-    json_object('number', m.number, 'id', m.id, 'sender', m.sender, 'recipient', m.recipient, 'intent', m.intent,
-        'kind', m.kind, 'text', m.text, 'body', hex(m.body), 'flat', m.flat, 'thread', m.thread,
-        'in_reply_to', m.in_reply_to, 'chain', m.chain, 'depth', m.depth, 'via', m.via, 'lane', m.lane,
-        'replay', m.replay, 'created_at', m.created_at, 'expires_at', m.expires_at, 'verified', m.verified,
-        'about', m.about, 'reason', m.reason, 'key', m.key, 'fingerprint', hex(m.fingerprint),
-        'accepted_at', m.accepted_at, 'origin', m.origin, 'checksum', hex(m.checksum)),
-    (SELECT json_group_array(json_object('key', d.key, 'seq', d.seq, 'mailbox', d.mailbox, 'state', d.state,
-        'attempt', d.attempt, 'accepted_at', d.accepted_at, 'expires_at', d.expires_at))
-     FROM delivery d INDEXED BY delivery_message WHERE d.message = m.number)
-FROM message m WHERE m.number = ?1;
-
--- name: deliveries_of_number
-SELECT key FROM delivery INDEXED BY delivery_message WHERE message = ?;
-
--- name: newest_messages
--- The end of the store, which a crash would have touched.
-SELECT {raw_message} FROM message m ORDER BY m.number DESC LIMIT ?;
-
--- name: raw_messages
--- ?1 after, ?2 limit.
-SELECT {raw_message} FROM message m WHERE m.number > ?1 ORDER BY m.number LIMIT ?2;
-
--- name: raw_message_at
-SELECT {raw_message} FROM message m WHERE m.number = ?;
-
--- name: is_indexed
--- ?1 number. Whether every index leads to the row as it is: one where bits flipped may stand elsewhere in them, and then
--- it cannot be removed.
-SELECT EXISTS (SELECT 1 FROM message x INDEXED BY message_id WHERE x.id = m.id AND x.number = m.number)
-  AND (m.key IS NULL OR EXISTS (SELECT 1 FROM message x INDEXED BY message_key
-       WHERE x.key = m.key AND x.sender = m.sender AND x.key IS NOT NULL AND x.number = m.number))
-  AND (m.in_reply_to IS NULL OR m.kind <> 'reply' OR EXISTS (SELECT 1 FROM message x INDEXED BY message_reply
-       WHERE x.in_reply_to = m.in_reply_to AND x.kind = 'reply' AND x.number = m.number))
-  AND (m.chain IS NULL OR m.depth <= 0 OR EXISTS (SELECT 1 FROM message x INDEXED BY message_chain
-       WHERE x.chain = m.chain AND x.accepted_at = m.accepted_at AND x.depth > 0 AND x.number = m.number))
-  AND (m.thread IS NULL OR EXISTS (SELECT 1 FROM message x INDEXED BY message_thread
-       WHERE x.thread = m.thread AND x.thread IS NOT NULL AND x.number = m.number))
-FROM message m WHERE m.number = ?1;
-
--- name: reindex_messages
--- Safe whatever flipped: a row says by its checksum whether it is right.
-REINDEX message;
-
 -- ---------------------------------------------------------------------------------------------------------- the others
 
 -- name: put_agent
-INSERT INTO agent (mailbox, handle, title, description, member, keyed, created_at, seen_at, adapter)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO agent (mailbox, handle, title, description, member, keyed, created_at, seen_at, adapter, sum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (mailbox) DO UPDATE SET handle = excluded.handle, title = excluded.title,
     description = excluded.description, member = excluded.member, keyed = excluded.keyed,
-    created_at = excluded.created_at, seen_at = excluded.seen_at, adapter = excluded.adapter;
+    created_at = excluded.created_at, seen_at = excluded.seen_at, adapter = excluded.adapter,
+    sum = excluded.sum;
 
 -- name: remove_agent
 DELETE FROM agent WHERE mailbox = ?;
 
 -- name: agent
-SELECT handle, title, description, member, keyed, created_at, seen_at, adapter FROM agent WHERE mailbox = ?;
+SELECT mailbox, handle, title, description, member, keyed, created_at, seen_at, adapter, sum FROM agent
+WHERE mailbox = ?;
 
 -- name: agents
-SELECT handle, title, description, member, keyed, created_at, seen_at, adapter FROM agent ORDER BY mailbox;
+SELECT mailbox, handle, title, description, member, keyed, created_at, seen_at, adapter, sum FROM agent
+ORDER BY mailbox;
 
 -- name: put_token
-INSERT INTO token (id, mailbox, digest, created_at, ends_at) VALUES (?, ?, ?, ?, ?)
+INSERT INTO token (id, mailbox, digest, created_at, ends_at, sum) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET mailbox = excluded.mailbox, digest = excluded.digest, created_at = excluded.created_at,
-    ends_at = excluded.ends_at;
+    ends_at = excluded.ends_at, sum = excluded.sum;
 
 -- name: remove_token
 DELETE FROM token WHERE id = ?;
@@ -283,15 +251,14 @@ DELETE FROM token WHERE id = ?;
 DELETE FROM token WHERE mailbox = ?;
 
 -- name: tokens
-SELECT id, mailbox, digest, created_at, ends_at FROM token ORDER BY id;
+SELECT id, mailbox, digest, created_at, ends_at, sum FROM token ORDER BY id;
 
 -- name: add_contact
--- ?1 and ?2 have met at ?3.
-INSERT INTO contact (one, other, at) VALUES (?1, ?2, ?3), (?2, ?1, ?3)
-ON CONFLICT (one, other) DO UPDATE SET at = excluded.at;
+INSERT INTO contact (one, other, at, sum) VALUES (?, ?, ?, ?)
+ON CONFLICT (one, other) DO UPDATE SET at = excluded.at, sum = excluded.sum;
 
 -- name: contacts
-SELECT other FROM contact WHERE one = ? ORDER BY at DESC, other LIMIT ?;
+SELECT one, other, at, sum FROM contact WHERE one = ? ORDER BY at DESC, other LIMIT ?;
 
 -- name: put_value
 INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
@@ -300,18 +267,18 @@ INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET va
 SELECT value FROM meta WHERE name = ?;
 
 -- name: put_note
-INSERT INTO note (name, value, at) VALUES (?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET value = excluded.value, at = excluded.at;
+INSERT INTO note (name, value, at, sum) VALUES (?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, at = excluded.at, sum = excluded.sum;
 
 -- name: remove_note
 DELETE FROM note WHERE name = ?;
 
 -- name: note
-SELECT value FROM note WHERE name = ?;
+SELECT name, value, at, sum FROM note WHERE name = ?;
 
 -- name: notes
 -- Those whose names lie in a range, by name.
-SELECT name, value, at FROM note WHERE name >= ? AND name < ? ORDER BY name;
+SELECT name, value, at, sum FROM note WHERE name >= ? AND name < ? ORDER BY name;
 
 -- name: has_notes
 SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'note';
@@ -323,8 +290,11 @@ SELECT 1 FROM pragma_table_info('message') WHERE name = 'origin';
 -- All columns that the table has.
 SELECT * FROM agent ORDER BY mailbox;
 
+-- name: all_tokens
+SELECT * FROM token ORDER BY id;
+
 -- name: all_notes
-SELECT name, value, at FROM note ORDER BY name;
+SELECT * FROM note ORDER BY name;
 
 -- name: turns
 SELECT {delivery} FROM delivery d INDEXED BY delivery_turn JOIN message m ON m.number = d.message
@@ -332,13 +302,11 @@ WHERE d.state = 1 AND d.hand = 'turn' ORDER BY d.key;
 
 -- ------------------------------------------------------------------------------------------------------------- at open
 
--- name: end_leases
--- Nobody holds anything after a start, but for turns: whether those ran is looked at first (bus/turns.py). ?1: when what came back is looked at, unless it lives longer.
-UPDATE delivery INDEXED BY delivery_open SET state = 0, deferred = 0, sweep_at = max(expires_at, ?1)
-WHERE state = 1 AND state <= 3 AND hand IS NOT 'turn';
-
--- name: end_delays
-UPDATE delivery INDEXED BY delivery_open SET deferred = 0 WHERE state = 0 AND deferred = 1 AND state <= 3;
+-- name: held_before
+-- What a dead hub held or put off. Nobody holds anything after a start, but for turns: whether those ran is looked at
+-- first (bus/turns.py).
+SELECT {delivery} FROM delivery d INDEXED BY delivery_open CROSS JOIN message m ON m.number = d.message
+WHERE d.state <= 3 AND (d.state = 1 AND d.hand IS NOT 'turn' OR d.state = 0 AND d.deferred = 1);
 
 -- name: highest
 -- No seq that was given may be given again, whatever meta says.
@@ -351,10 +319,10 @@ SELECT {message} FROM message m ORDER BY m.number;
 SELECT * FROM delivery ORDER BY key;
 
 -- name: all_contacts
-SELECT one, other, at FROM contact ORDER BY one, other;
+SELECT * FROM contact ORDER BY one, other;
 
 -- name: all_removed
-SELECT mailbox, seq FROM removed ORDER BY mailbox;
+SELECT * FROM removed ORDER BY mailbox;
 
 -- name: forget_value
 DELETE FROM meta WHERE name = ?;

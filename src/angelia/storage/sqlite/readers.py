@@ -14,8 +14,7 @@ import apsw
 
 from angelia.model.errors import Unwell
 from angelia.storage.sqlite.connect import ReadingDesk, as_model_error
-from angelia.storage.sqlite.damage import UNKNOWN
-from angelia.storage.sqlite.view import SqliteView
+from angelia.storage.sqlite.view import UNKNOWN, SqliteView
 
 TRIES = 4  # a read that loses its picture as often is too slow for the load; it is told so (an interrupt may cost two)
 
@@ -23,7 +22,7 @@ Job = tuple[Callable[[Any], Any], "asyncio.Future[Any]"]
 
 
 class Readers:
-    """Some threads on one queue. ``damaged`` is told, in a reading thread, of a message that must be set aside; of
+    """Some threads on one queue. ``damaged`` is told, in a reading thread, of a row that must be set aside; of
     ``UNKNOWN`` where there is one that could not be read."""
 
     def __init__(
@@ -79,7 +78,7 @@ class Readers:
             except BaseException as error:  # noqa: BLE001  (it goes to whoever asked)
                 if not (desk.lost or isinstance(error, apsw.InterruptError)):
                     if isinstance(error, apsw.CorruptError):
-                        self._damaged(UNKNOWN, "")
+                        self._damaged(*UNKNOWN)
                     return None, as_model_error(error)
             finally:
                 desk.end()

@@ -19,13 +19,14 @@ from angelia.model.errors import Unwell
 from angelia.storage import backups
 from angelia.storage.sqlite.connect import as_model_error, open_writer
 from angelia.storage.sqlite.copying import write_copy
+from angelia.storage.sqlite.identity import put_known
 from angelia.storage.sqlite.looking import SEAL, Pace, look_through, open_settled
 from angelia.storage.sqlite.queries import SQL
 
 # Where it cannot be known how far the replaced store had counted: more than any hub gives between two copies.
 UNKNOWN_SEQS = 1_000_000_000
 _LOGS = ("-wal", "-shm", "-journal")
-_VALUE, _PUT_VALUE, _FORGET, _HIGHEST = SQL["value"], SQL["put_value"], SQL["forget_value"], SQL["highest"]
+_VALUE, _FORGET, _HIGHEST = SQL["value"], SQL["forget_value"], SQL["highest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +119,8 @@ def _renew(part: Path, present: _Present | None) -> str:
         db.execute("PRAGMA synchronous = full; BEGIN IMMEDIATE")
         seq = max(_first(db, _VALUE, ("seq",)), _first(db, _HIGHEST))
         known = present.seq if present is not None else None
-        db.execute(_PUT_VALUE, ("seq", max(seq, known) if known is not None else seq + UNKNOWN_SEQS))
-        db.execute(_PUT_VALUE, ("epoch", epoch))
+        put_known(db.execute, "seq", max(seq, known) if known is not None else seq + UNKNOWN_SEQS)
+        put_known(db.execute, "epoch", epoch)
         db.execute(_FORGET, (SEAL,))  # from here on it changes
         db.execute("COMMIT")
 

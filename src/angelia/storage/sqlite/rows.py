@@ -3,13 +3,14 @@
 What must stay true: the order of columns here is that of ``queries.sql``. ``checksum`` covers every column of a message
 but its number, exactly as stored: it is made when the row is written and compared when it is read, so bits that flipped
 on disk are found before anybody is served. (The message's own fingerprint cannot do this: it is made over what the
-sender left out, too, and that is not in the row.) How values are encoded for it is part of the store's format.
+sender left out, too, and that is not in the row.) All other rows have a ``sum`` for the same: smaller, for it guards
+against what a disk does, not against people. How values are encoded for both is part of the store's format.
 """
 
 from hashlib import blake2b
 from typing import Any
+from zlib import crc32
 
-import apsw
 import msgspec
 
 from angelia.model.agent import Agent, Token
@@ -19,10 +20,13 @@ from angelia.model.failure import Reason
 
 Row = tuple[Any, ...]
 
-DELIVERY_COLUMNS = 24
+SUM = 24  # columns of a delivery before its sum
+DELIVERY_COLUMNS = SUM + 1
 CHECKED = 23  # columns of a message before its origin, which is checked where there is one, and its checksum
 CHECKSUM = CHECKED + 1
 _TEXTS = frozenset((0, 1, 2, 3, 4, 5, 8, 9, 10, 12, 13, 14, 18, 19, 20, CHECKED))  # of the columns of a message
+_FLAGS = (0, 1)
+_DELIVERY_TEXTS = frozenset((2, 3, 4, 5, 6, 13, 14, 23))
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 _hubs = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -49,14 +53,39 @@ def is_sound(row: Row) -> bool:
     return bool(checksum(row[:checked]) == row[CHECKSUM])
 
 
+def row_sum(*columns: Any) -> int:
+    """4 bytes over the columns of any other row, 0.3 µs: every single bit that flips shows, and nearly all else."""
+    return crc32(_pack(columns))
+
+
+def summed(*columns: Any) -> Row:
+    """The columns with their sum behind them."""
+    return (*columns, crc32(_pack(columns)))
+
+
+def is_right(row: Row) -> bool:
+    """Whether a row that ends with its sum is what was written."""
+    return bool(crc32(_pack(row[:-1])) == row[-1])
+
+
+def decoded(raw: Row, texts: frozenset[int]) -> Row | None:
+    """A row whose texts are bytes, as it was before; None where they are no text any more."""
+    try:
+        return tuple(bytes.decode(value) if n in texts and value is not None else value for n, value in enumerate(raw))
+    except UnicodeDecodeError:
+        return None
+
+
+def is_whole_delivery(raw: Row) -> bool:
+    """Whether a row of part ``raw_delivery`` is what was written, and has its message."""
+    row = decoded(raw, _DELIVERY_TEXTS)
+    return row is not None and row[2] is not None and delivery_of(row[:DELIVERY_COLUMNS]) is not None
+
+
 def is_whole(raw: Row) -> bool:
     """The same of a row of part ``raw_message``, which may hold bytes that are no text any more."""
-    try:
-        return is_sound(
-            tuple(bytes.decode(value) if n in _TEXTS and value is not None else value for n, value in enumerate(raw))
-        )
-    except UnicodeDecodeError:
-        return False
+    row = decoded(raw, _TEXTS)
+    return row is not None and is_sound(row)
 
 
 def name_of(raw: Row) -> str:
@@ -185,11 +214,29 @@ def delivery_row(number: int, delivery: Delivery) -> Row:
         d.answered_at,
         d.ended_at,
         d.owes,
+        crc32(_pack(d)),
     )
 
 
-def delivery_of(row: Row) -> Delivery:
-    """The delivery of the columns of part ``delivery``; ``CorruptError`` where no delivery can be so."""
+def delivery_sum(*columns: Any) -> int:
+    """The sum of a delivery, from the columns of part ``delivery`` but for that. It is made over the delivery as it is
+    known to the bus, which is at hand wherever a row is written or read: a third of the cost of the columns."""
+    return crc32(_pack(_built((*columns, 0))))
+
+
+def delivery_of(row: Row) -> Delivery | None:
+    """The delivery of the columns of part ``delivery``; None where they are not what was written."""
+    try:
+        found = _built(row)
+    except (IndexError, KeyError, TypeError):
+        return None
+    # What is read as one and the same in two forms is written in one.
+    if crc32(_pack(found)) != row[SUM] or row[4] == row[3] or row[12] not in _FLAGS or row[15] not in _FLAGS:
+        return None
+    return found
+
+
+def _built(row: Row) -> Delivery:
     (
         key,
         seq,
@@ -215,36 +262,34 @@ def delivery_of(row: Row) -> Delivery:
         answered_at,
         ended_at,
         owes,
+        _,
     ) = row
-    try:
-        return Delivery(
-            key,
-            seq,
-            message_id,
-            mailbox,
-            to or mailbox,
-            sender,
-            size,
-            _STATE[state],
-            accepted_at,
-            expires_at,
-            sweep_at,
-            connection,
-            lane,
-            attempt,
-            used,
-            deferred == 1,
-            _HAND[hand],
-            _REASON[reason],
-            late == 1,
-            leased_at,
-            delivered_at,
-            answered_at,
-            ended_at,
-            owes,
-        )
-    except (IndexError, KeyError) as error:
-        raise apsw.CorruptError(f"a delivery with {error}") from error
+    return Delivery(
+        key,
+        seq,
+        message_id,
+        mailbox,
+        mailbox if to is None else to,
+        sender,
+        size,
+        _STATE[state],
+        accepted_at,
+        expires_at,
+        sweep_at,
+        connection,
+        lane,
+        attempt,
+        used,
+        deferred == 1,
+        _HAND[hand],
+        _REASON[reason],
+        late == 1,
+        leased_at,
+        delivered_at,
+        answered_at,
+        ended_at,
+        owes,
+    )
 
 
 def changed_row(new: Delivery, old: Delivery) -> Row:
@@ -265,6 +310,7 @@ def changed_row(new: Delivery, old: Delivery) -> Row:
         d.answered_at,
         d.ended_at,
         d.owes,
+        crc32(_pack(d)),
         old.key,
         old.state.value,
         old.attempt,
@@ -276,14 +322,14 @@ def changed_row(new: Delivery, old: Delivery) -> Row:
 def agent_row(agent: Agent) -> Row:
     """The columns of ``put_agent``."""
     a = agent
-    return (
-        a.mailbox, a.handle, a.title, a.description, int(a.member), int(a.keyed), a.created_at, a.seen_at, a.adapter,
-    )  # fmt: skip
+    return summed(
+        a.mailbox, a.handle, a.title, a.description, int(a.member), int(a.keyed), a.created_at, a.seen_at, a.adapter
+    )
 
 
 def agent_of(row: Row) -> Agent:
-    """The agent of a row of ``agents``."""
-    handle, title, description, member, keyed, created_at, seen_at, adapter = row
+    """The agent of a row of ``agents``, which ``is_right``."""
+    _, handle, title, description, member, keyed, created_at, seen_at, adapter, _ = row
     return Agent(
         handle=handle,
         title=title,
@@ -298,10 +344,10 @@ def agent_of(row: Row) -> Agent:
 
 def token_row(token: Token) -> Row:
     """The columns of ``put_token``."""
-    return token.id, token.mailbox, token.digest, token.created_at, token.ends_at
+    return summed(token.id, token.mailbox, token.digest, token.created_at, token.ends_at)
 
 
 def token_of(row: Row) -> Token:
-    """The token of a row of ``tokens``."""
-    id_, mailbox, digest, created_at, ends_at = row
+    """The token of a row of ``tokens``, which ``is_right``."""
+    id_, mailbox, digest, created_at, ends_at, _ = row
     return Token(id=id_, mailbox=mailbox, digest=digest, created_at=created_at, ends_at=ends_at)

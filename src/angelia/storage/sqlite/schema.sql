@@ -1,7 +1,10 @@
 -- The store as it is: what the migrations add up to. For reading; a test holds the two together.
+--
+-- sum, in any table: made over the other columns (rows.py), of a delivery with the id of its message in place of the
+-- number. Compared whenever the row is read.
 
--- What is known of the store itself: epoch, instance, secret, seq (every number up to it may have been given),
--- self_test; indexed (messages up to this number are in search, but for those of search_again).
+-- What is known of the store itself: epoch, instance, secret, seq (every number up to it may have been given), shape
+-- (sums of what the tables are described by), all of them with a spare (identity.py); self_test; indexed (messages up to this number are in search, but for those of search_again).
 CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
     value ANY NOT NULL
@@ -69,7 +72,7 @@ CREATE TABLE delivery (
     delivered_at INTEGER,
     answered_at  INTEGER,
     ended_at     INTEGER
-, owes TEXT) STRICT;
+, owes TEXT, sum INTEGER NOT NULL DEFAULT 0) STRICT;
 
 CREATE INDEX delivery_message ON delivery (message);
 -- What a claim takes from; with sender and size it is also all that the sums are made of.
@@ -92,7 +95,7 @@ CREATE INDEX delivery_turn ON delivery (key) WHERE state = 1 AND hand = 'turn';
 CREATE TABLE removed (
     mailbox TEXT PRIMARY KEY,
     seq     INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+, sum INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
 
 CREATE TABLE agent (
     mailbox     TEXT PRIMARY KEY,
@@ -103,7 +106,7 @@ CREATE TABLE agent (
     keyed       INTEGER NOT NULL,
     created_at  INTEGER NOT NULL,
     seen_at     INTEGER NOT NULL
-, adapter BLOB) STRICT, WITHOUT ROWID;
+, adapter BLOB, sum INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
 
 CREATE TABLE token (
     id         TEXT PRIMARY KEY,
@@ -111,13 +114,13 @@ CREATE TABLE token (
     digest     BLOB NOT NULL,
     created_at INTEGER NOT NULL,
     ends_at    INTEGER
-) STRICT, WITHOUT ROWID;
+, sum INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
 
 -- Who has exchanged mail with whom, and when last. Both directions.
 CREATE TABLE contact (
     one   TEXT NOT NULL,
     other TEXT NOT NULL,
-    at    INTEGER NOT NULL,
+    at    INTEGER NOT NULL, sum INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (one, other)
 ) STRICT, WITHOUT ROWID;
 
@@ -126,16 +129,16 @@ CREATE TABLE note (
     name  TEXT PRIMARY KEY,
     value BLOB NOT NULL,
     at    INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+, sum INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
 
--- Messages whose checksum did not match when they were read, with their deliveries: the rows as they were, as JSON
--- (bytes in hex). Nothing reads them but a person.
+-- Rows that were not what was written, as they were, as JSON (bytes in hex): of table kind, where message_id names them.
+-- A message stands there with its deliveries, a delivery with its message. Nothing reads them but a person.
 CREATE TABLE damaged (
     number     INTEGER PRIMARY KEY,
     message_id TEXT NOT NULL,
     message    TEXT NOT NULL,
     deliveries TEXT NOT NULL
-) STRICT;
+, kind TEXT NOT NULL DEFAULT 'message') STRICT;
 
 -- The words of each message, and who sent and got it, as words too (index.py). Contentless: the texts stand in message
 -- alone. rowid: the number of the message * 512 + which part of its text.
@@ -144,6 +147,12 @@ CREATE VIRTUAL TABLE search USING fts5 (
     content = '', contentless_delete = 1,
     tokenize = "unicode61 remove_diacritics 2 categories 'L* N* Co So'"
 );
+
+-- The sum of each block of the search index.
+CREATE TABLE search_sum (
+    id  INTEGER PRIMARY KEY,
+    sum INTEGER NOT NULL
+) STRICT;
 
 -- Messages whose entry in the index is not what it should be: they were removed, or have got further recipients.
 CREATE TABLE search_again (

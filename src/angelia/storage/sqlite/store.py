@@ -19,7 +19,7 @@ from angelia.model.query import Query
 from angelia.storage.sqlite.checkpoints import Checkpoints
 from angelia.storage.sqlite.connect import FULL_DETAIL, open_reader
 from angelia.storage.sqlite.copying import back_up
-from angelia.storage.sqlite.damage import UNKNOWN, DamageSearch
+from angelia.storage.sqlite.damage import DamageSearch
 from angelia.storage.sqlite.full import Disk, FullDisk, Reserve
 from angelia.storage.sqlite.library import SqliteLibrary
 from angelia.storage.sqlite.looking import Damaged, Pace
@@ -70,8 +70,8 @@ class SqliteStore:
         opened = await asyncio.to_thread(open_file, path, durability, vfs, now + returned_grace_seconds * 1000, full)
         store: SqliteStore
 
-        def damaged(number: int, message_id: str) -> None:
-            loop.call_soon_threadsafe(lambda: store._met_damage(number, message_id))
+        def damaged(number: int, table: str) -> None:
+            loop.call_soon_threadsafe(lambda: store._met_damage(number, table))
 
         readers = Readers(loop, [open_reader(path, vfs) for _ in range(READERS)], damaged)
         # Apart, so that no search, however long, keeps anybody's mail waiting.
@@ -96,8 +96,15 @@ class SqliteStore:
             damaged,
             before_end=each(Readers.stop),
         )
+        writer.index.held = True
         store = cls(opened, writer, readers, finders)
-        store._damage = DamageSearch(path, vfs, damaged)
+        store._damage = DamageSearch(loop, path, vfs, store)
+
+        def suspect() -> None:
+            loop.call_soon_threadsafe(store._damage.suspect)
+
+        opened.desk.suspect = suspect
+        store._damage.begin_later(checked=opened.checked)
         return store
 
     def write(
@@ -201,8 +208,8 @@ class SqliteStore:
         try:
             return await done
         except Damaged as damaged:
-            await asyncio.gather(*[self._set_aside(number, message_id) for number, message_id in damaged.messages])
-            if damaged.messages:
+            await asyncio.gather(*[self._set_aside(number, table) for number, table in damaged.rows])
+            if damaged.rows:
                 raise Unwell(f"{damaged.detail} They were set aside; make the copy again.") from damaged
             raise
         finally:
@@ -220,24 +227,50 @@ class SqliteStore:
         await asyncio.shield(self._writer.ended)
         await self._damage.ended()
 
-    def _met_damage(self, number: int, message_id: str) -> None:
-        """Somebody met a message that is not what was written, or that cannot be read at all."""
+    async def looked_through(self) -> None:
+        """Wait until the search for damage that runs or is due at once is over, and what it found was set aside."""
+        await self._damage.over()
+
+    def _met_damage(self, number: int, table: str) -> None:
+        """Somebody met a row that is not what was written, or that cannot be read at all."""
         if self._closing:
             return
-        if number == UNKNOWN:
+        if not table:
             self._damage.begin()
         else:
-            self._set_aside(number, message_id).add_done_callback(_seen)
+            self._set_aside(number, table).add_done_callback(_seen)
 
-    def _set_aside(self, number: int, message_id: str) -> asyncio.Future[None]:
+    def set_aside(self, number: int, table: str) -> None:
+        """For the search: it does not wait for this."""
+        self._met_damage(number, table)
+
+    def remake(self, indexes: set[str]) -> "asyncio.Future[None]":
+        """Make these indexes anew, beside what else is written."""
 
         def unit(tx: Tx) -> None:
             assert isinstance(tx, SqliteTx)
-            tx.set_aside(number, message_id)
+            tx.remake(indexes)
+
+        return self.write(unit, essential=True)
+
+    def release_search(self) -> None:
+        """The search index was looked at, and may go on. Any thread may call it."""
+        self._writer.index.held = False
+
+    def remake_search(self, why: str) -> "asyncio.Future[None]":
+        """Make the search index anew, in the quiet."""
+        return self.write(lambda tx: self._writer.index.distrust(why), essential=True)
+
+    def _set_aside(self, number: int, table: str) -> asyncio.Future[None]:
+
+        def unit(tx: Tx) -> None:
+            assert isinstance(tx, SqliteTx)
+            if not tx.set_aside(number, table):
+                tx.then(self._damage.suspect)  # the row is right: what led to it is not
 
         return self.write(unit, essential=True)
 
 
 def _seen(future: asyncio.Future[None]) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
-        _log.error("a damaged message could not be set aside: %s", error)
+        _log.error("a damaged row could not be set aside: %s", error)

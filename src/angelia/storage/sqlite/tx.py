@@ -17,26 +17,26 @@ from angelia.model.delivery import Delivery
 from angelia.model.envelope import Envelope
 from angelia.storage.calls import run_undos
 from angelia.storage.load import Change, Loads, added, moved, weigh
+from angelia.storage.sqlite import aside
 from angelia.storage.sqlite.connect import Desk
+from angelia.storage.sqlite.identity import put_known
 from angelia.storage.sqlite.queries import SQL
 from angelia.storage.sqlite.rows import (
     Row,
     agent_row,
     changed_row,
-    delivery_of,
     delivery_row,
-    is_whole,
+    is_whole_delivery,
     message_row,
+    summed,
     token_row,
 )
 from angelia.storage.sqlite.view import SqliteView
 
 _ADD_MESSAGE, _ADD_DELIVERY, _MESSAGE_NUMBER = SQL["add_message"], SQL["add_delivery"], SQL["message_number"]
-_CHANGE, _HAND_OVER, _DELIVERY = SQL["change"], SQL["hand_over"], SQL["delivery"]
-_REMOVAL_MARKS, _REMOVE_DELIVERIES = SQL["removal_marks"], SQL["remove_deliveries"]
-_REMOVE_MESSAGES, _KEEP_DAMAGED, _OF_NUMBER = SQL["remove_messages"], SQL["keep_damaged"], SQL["deliveries_of_number"]
-_RAW_MESSAGE_AT, _INDEX_AGAIN = SQL["raw_message_at"], SQL["index_again"]
-_IS_INDEXED, _REINDEX = SQL["is_indexed"], SQL["reindex_messages"]
+_CHANGE, _HAND_OVER, _SUMS = SQL["change"], SQL["hand_over"], SQL["sums"]
+_REMOVAL_MARKS, _PUT_REMOVED, _REMOVE_DELIVERIES = SQL["removal_marks"], SQL["put_removed"], SQL["remove_deliveries"]
+_REMOVE_MESSAGES, _INDEX_AGAIN = SQL["remove_messages"], SQL["index_again"]
 _PUT_AGENT, _REMOVE_AGENT = SQL["put_agent"], SQL["remove_agent"]
 _PUT_NOTE, _REMOVE_NOTE = SQL["put_note"], SQL["remove_note"]
 _PUT_TOKEN, _REMOVE_TOKEN, _REMOVE_TOKENS_OF = SQL["put_token"], SQL["remove_token"], SQL["remove_tokens_of"]
@@ -62,7 +62,7 @@ class Seqs:
         """Keep further numbers where those kept are used up; belongs in the commit that used them."""
         if self.last > self._kept:
             self._next_kept = self.last + _SEQ_STEP
-            desk.run(_PUT_VALUE, ("seq", self._next_kept))
+            put_known(desk.run, "seq", self._next_kept)
 
     def saved(self) -> None:
         """The commit is done."""
@@ -71,7 +71,7 @@ class Seqs:
     def settle(self, desk: Desk) -> None:
         """Write the counter as it stands, so that a start after an orderly end skips nothing."""
         if self._kept != self.last:
-            desk.run(_PUT_VALUE, ("seq", self.last))
+            put_known(desk.run, "seq", self.last)
             self._kept = self.last
 
 
@@ -191,8 +191,7 @@ class SqliteTx(SqliteView):
         if found:
             self._sum((change,))
             return True
-        rows = self._desk.run(_DELIVERY, (old.key,))
-        here = delivery_of(rows[0]) if rows else None
+        here = self.delivery(old.key)
         if here is None or here.state is not old.state or here.attempt != old.attempt:
             return False
         return self.move(here, new)  # ``old`` was right about what decides, and stale beside it
@@ -214,35 +213,76 @@ class SqliteTx(SqliteView):
         self._write(_REMOVE_TOKEN, (token_id,))
 
     def add_contact(self, one: str, other: str, now: int) -> None:
-        self._write(_ADD_CONTACT, (one, other, now))
+        self._write(_ADD_CONTACT, summed(one, other, now))
+        self._write(_ADD_CONTACT, summed(other, one, now))
 
     def put_note(self, name: str, value: bytes | None, now: int) -> None:
         if value is None:
             self._write(_REMOVE_NOTE, (name,))
         else:
-            self._write(_PUT_NOTE, (name, value, now))
+            self._write(_PUT_NOTE, summed(name, value, now))
 
     def put_self_test(self, value: int) -> None:
         self._write(_PUT_VALUE, ("self_test", value))
 
-    def set_aside(self, number: int, message_id: str) -> None:
-        """Move a message that is not what was written out of the way, with its deliveries."""
-        if all(is_whole(row) for row in self._desk.run(_RAW_MESSAGE_AT, (number,))):
-            return  # gone already, or only misread
-        if not self._desk.run(_IS_INDEXED, (number,))[0][0]:
-            self._write(_REINDEX, ())
-        keys = [row[0] for row in self._desk.run(_OF_NUMBER, (number,))]
-        _log.error("message %s is damaged: set aside, with %d deliveries (table damaged)", message_id, len(keys))
-        self._write(_KEEP_DAMAGED, (number,))
-        self._remove(keys)
-        self._write(_REMOVE_MESSAGES, (_json([number]).decode(),))
+    def set_aside(self, number: int, table: str) -> bool:
+        """Move a row that is not what was written out of the way: a message with its deliveries, a delivery with its
+        message where that is not right either. Of a small table, which has no numbers, all that are not right.
 
-    # A method, not something that is kept in the unit: then it would hold itself, and its messages, until a collection.
-    _damaged = set_aside
+        False where it is what was written, so that whatever led there is wrong."""
+        if table == aside.MESSAGE:
+            return self._set_aside_message(number)
+        if table != aside.DELIVERY:
+            return self._mend(aside.write_anew, table, self._seqs.last)
+        raw = self._mend(aside.delivery_at, number)
+        if raw is None:
+            return True
+        if is_whole_delivery(raw):
+            return False
+        if not self._mend(aside.is_damaged, raw[-1]):
+            self._mend(aside.keep_delivery, raw)
+            self._take_out([raw[-1]], [raw])
+            return True
+        return self._set_aside_message(raw[-1])
+
+    def _set_aside_message(self, number: int) -> bool:
+        if not self._mend(aside.is_damaged, number):
+            return not self._mend(aside.is_there, number)
+        self._take_out([number], self._mend(aside.keep_message, number))
+        return True
+
+    def _damaged(self, number: int, table: str) -> None:
+        if not table or not self.set_aside(number, table):
+            self._own.suspect()
+
+    def remake(self, indexes: Iterable[str]) -> None:
+        """Make indexes anew from the rows, and the sums of mailboxes with them."""
+        for name in indexes:
+            self._mend(Desk.control, f'REINDEX "{name}"')
+        self._recount()
+
+    def _mend(self, call: Callable[..., T], *values: Any) -> T:
+        self._touch()
+        return self._try(call, self._desk, *values)
+
+    def _take_out(self, numbers: list[int], deliveries: Sequence[Row]) -> None:
+        """Remove what was copied into ``damaged``. What it weighed cannot be told from it: all is counted again."""
+        self._mend(aside.remove_stubborn, _REMOVE_DELIVERIES, _json([row[0] for row in deliveries]).decode())
+        self._write(_REMOVE_MESSAGES, (_json(numbers).decode(),))
+        self._recount()
+        self.then(self._own.suspect)  # an index may still name what the row was
+
+    def _recount(self) -> None:
+        real = Loads()
+        for mailbox, sender, opened, ready, queued, size in self._try(self._desk.run, _SUMS):
+            real.apply(((mailbox, sender.lower(), opened, ready, queued, size),))
+        self._sum(self._loads.towards(real))
 
     def _remove(self, keys: list[int]) -> None:
         names = _json(keys).decode()
-        self._write(_REMOVAL_MARKS, (names,))
+        for mark in self._try(self._desk.run, _REMOVAL_MARKS, (names,)):
+            self._write(_PUT_REMOVED, summed(*mark))
+        self._touch()
         rows = self._try(self._desk.run, _REMOVE_DELIVERIES, (names,))
         numbers = set()
         for number, mailbox, sender, state, deferred, size in rows:

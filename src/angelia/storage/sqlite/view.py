@@ -1,7 +1,8 @@
 """``ports.View`` over a connection.
 
-What must stay true: nothing here outlives the transaction that its owner opened; a message whose checksum does not
-match is never given out; no look-up walks a backlog unless the port asks for a count over it.
+What must stay true: nothing here outlives the transaction that its owner opened; a row whose sum does not match is
+never given out, nor one that an index led to and that is not what was asked for: it may be another's. No look-up walks
+a backlog unless the port asks for a count over it.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,9 +11,10 @@ from angelia.bus.ports import Note, Page, Parcel, Scope
 from angelia.model.agent import Agent, Token
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope
+from angelia.storage.sqlite.aside import DELIVERY, MESSAGE
 from angelia.storage.sqlite.connect import Desk
 from angelia.storage.sqlite.queries import SQL
-from angelia.storage.sqlite.rows import DELIVERY_COLUMNS, Row, agent_of, delivery_of, message_of, token_of
+from angelia.storage.sqlite.rows import DELIVERY_COLUMNS, Row, agent_of, delivery_of, is_right, message_of, token_of
 
 _MESSAGE, _BY_KEY, _REPLY_TO = SQL["message"], SQL["message_by_key"], SQL["reply_to"]
 _DELIVERY, _DELIVERIES, _PARCEL = SQL["delivery"], SQL["deliveries"], SQL["parcel"]
@@ -27,12 +29,16 @@ _OWED, _BACKLOG, _CARRIED = SQL["owed"], SQL["backlog"], SQL["carried"]
 _TURNS, _NOTE, _NOTES = SQL["turns"], SQL["note"], SQL["notes"]
 _AGENT, _AGENTS, _TOKENS, _CONTACTS, _VALUE = SQL["agent"], SQL["agents"], SQL["tokens"], SQL["contacts"], SQL["value"]
 
+_COUNT_DAMAGED = SQL["count_damaged"]
+
 _OPEN = frozenset(state for state in State if state.open)
 _NO_BOUND = 1 << 62
+UNKNOWN = (0, "")  # something is damaged, and it is not known which row
 
 
 class SqliteView:
-    """One consistent picture. ``damaged`` is told the number and id of a message that is not what was written."""
+    """One consistent picture. ``damaged`` is told the number and table of a row that is not what was written, 0 for the
+    tables that have no numbers; ``UNKNOWN`` where an index may be what is wrong."""
 
     __slots__ = ("_own", "_tell")
 
@@ -55,30 +61,35 @@ class SqliteView:
 
     def delivery(self, key: int) -> Delivery | None:
         rows = self._desk.run(_DELIVERY, (key,))
-        return delivery_of(rows[0]) if rows else None
+        delivery = delivery_of(rows[0]) if rows else None
+        if rows and delivery is None:
+            self._damaged(key, DELIVERY)
+        return delivery
 
     def deliveries(self, message_id: str) -> list[Delivery]:
-        return [delivery_of(row) for row in self._desk.run(_DELIVERIES, (message_id,))]
+        return self._deliveries(_DELIVERIES, (message_id,), lambda d: d.message_id == message_id)
 
     def waiting(self, scope: Scope, limit: int, max_bytes: int) -> list[Parcel]:
-        if scope.mailbox is not None:
-            return self._walk(_IN_MAILBOX, (scope.mailbox,), limit, max_bytes)
-        return self._walk(_ON_CONNECTION, (scope.connection,), limit, max_bytes)
+        if (mailbox := scope.mailbox) is not None:
+            return self._walk(_IN_MAILBOX, (mailbox,), limit, max_bytes, lambda d: d.mailbox == mailbox)
+        return self._walk(
+            _ON_CONNECTION, (scope.connection,), limit, max_bytes, lambda d: d.connection == scope.connection
+        )
 
     def leased(self, mailbox: str, hands: Iterable[Hand]) -> list[Delivery]:
         wanted = set(hands)
-        found = [delivery_of(row) for row in self._desk.run(_LEASED, (mailbox,))]
+        found = self._deliveries(_LEASED, (mailbox,), lambda d: d.mailbox == mailbox and d.state is State.LEASED)
         return sorted((d for d in found if d.hand in wanted), key=lambda d: d.seq)
 
     def returned(self, mailbox: str, hand: Hand, upto: int) -> list[Delivery]:
-        return [delivery_of(row) for row in self._desk.run(_RETURNED, (mailbox, upto, hand.value))]
+        return self._deliveries(_RETURNED, (mailbox, upto, hand.value), lambda d: d.mailbox == mailbox)
 
     def handed_high(self, mailbox: str) -> int:
         return self._number(_HANDED_HIGH, (mailbox,)) or 0
 
     def history(self, mailbox: str, after: int, upto: int, limit: int, max_bytes: int) -> list[Parcel]:
         keys = self._merged(_HISTORY, (mailbox, after, upto, limit))
-        return self._parcels((key for _, key in keys), limit, max_bytes)
+        return self._parcels((key for _, key in keys), limit, max_bytes, lambda d: d.mailbox == mailbox)
 
     def replay_floor(self, mailbox: str, since: int, rows: int) -> int:
         return self._number(_REPLAY_FLOOR, (mailbox, since, rows)) or 1
@@ -90,7 +101,7 @@ class SqliteView:
         keys = self._merged(arms, (mailbox, bits, sender, after, limit + 1))
         (total, hidden) = self._desk.run(_INBOX_SUMS, (mailbox, bits, sender))[0]
         return Page(
-            parcels=self._parcels((key for _, key in keys[:limit]), limit, _NO_BOUND),
+            parcels=self._parcels((key for _, key in keys[:limit]), limit, _NO_BOUND, lambda d: d.mailbox == mailbox),
             total=total,
             hidden=hidden,
             oldest_unread_at=self.oldest_unread(mailbox),
@@ -98,14 +109,16 @@ class SqliteView:
         )
 
     def dead(self, after: int, limit: int) -> list[Parcel]:
-        return self._parcels((row[0] for row in self._desk.run(_DEAD, (after, limit))), limit, _NO_BOUND)
+        keys = [row[0] for row in self._desk.run(_DEAD, (after, limit))]
+        return self._parcels(keys, limit, _NO_BOUND, lambda d: d.state in (State.HELD, State.DEAD))
 
     def stuck(self, limit: int) -> tuple[int, int]:
         states = [state for (state,) in self._desk.run(_STUCK, (limit,))]
         return states.count(State.HELD), states.count(State.DEAD)
 
     def due(self, now: int, limit: int) -> list[Parcel]:
-        return self._parcels((row[0] for row in self._desk.run(_DUE, (now, limit))), limit, _NO_BOUND)
+        keys = [row[0] for row in self._desk.run(_DUE, (now, limit))]
+        return self._parcels(keys, limit, _NO_BOUND, lambda d: d.sweep_at is not None and d.sweep_at <= now)
 
     def next_sweep(self) -> int | None:
         return self._number(_NEXT_SWEEP, ())
@@ -117,45 +130,70 @@ class SqliteView:
         return self._number(_OLDEST_UNREAD, (mailbox,))
 
     def agent(self, mailbox: str) -> Agent | None:
-        rows = self._desk.run(_AGENT, (mailbox,))
+        rows = self._right("agent", _AGENT, (mailbox,))
         return agent_of(rows[0]) if rows else None
 
     def agents(self) -> list[Agent]:
-        return [agent_of(row) for row in self._desk.run(_AGENTS)]
+        return [agent_of(row) for row in self._right("agent", _AGENTS)]
 
     def tokens(self) -> list[Token]:
-        return [token_of(row) for row in self._desk.run(_TOKENS)]
+        return [token_of(row) for row in self._right("token", _TOKENS)]
 
     def contacts(self, mailbox: str, limit: int) -> list[str]:
-        return [row[0] for row in self._desk.run(_CONTACTS, (mailbox, limit))]
+        return [row[1] for row in self._right("contact", _CONTACTS, (mailbox, limit))]
 
     def turns(self) -> list[Delivery]:
-        return [delivery_of(row) for row in self._desk.run(_TURNS)]
+        return self._deliveries(_TURNS, (), lambda d: d.hand is Hand.TURN)
 
     def owed(self, connection: str, limit: int) -> list[Delivery]:
-        return [delivery_of(row) for row in self._desk.run(_OWED, (connection, limit))]
+        return self._deliveries(_OWED, (connection, limit), lambda d: d.owes == connection)
 
     def backlog(self, connection: str, limit: int) -> tuple[int, int | None]:
         count, oldest = self._desk.run(_BACKLOG, (connection, limit))[0]
         return count, oldest
 
     def carried(self, connection: str, limit: int) -> list[Parcel]:
-        return self._parcels((row[0] for row in self._desk.run(_CARRIED, (connection, limit))), limit, _NO_BOUND)
+        keys = [row[0] for row in self._desk.run(_CARRIED, (connection, limit))]
+        return self._parcels(keys, limit, _NO_BOUND, lambda d: d.connection == connection)
 
     def note(self, name: str) -> bytes | None:
-        rows = self._desk.run(_NOTE, (name,))
-        return rows[0][0] if rows else None
+        rows = self._right("note", _NOTE, (name,))
+        return rows[0][1] if rows else None
 
     def notes(self, prefix: str) -> list[Note]:
-        return [Note(*row) for row in self._desk.run(_NOTES, (prefix, prefix + "\U0010ffff"))]
+        return [Note(*row[:3]) for row in self._right("note", _NOTES, (prefix, prefix + "\U0010ffff"))]
 
     def self_test(self) -> int:
         return self._number(_VALUE, ("self_test",)) or 0
 
-    def _damaged(self, number: int, message_id: str) -> None:
-        """A message is not what was written."""
+    def set_aside_count(self, limit: int) -> int:
+        return self._number(_COUNT_DAMAGED, (limit,)) or 0
+
+    def _damaged(self, number: int, table: str) -> None:
+        """A row is not what was written."""
         if self._tell is not None:
-            self._tell(number, message_id)
+            self._tell(number, table)
+
+    def _right(self, table: str, sql: str, values: Row = ()) -> list[Row]:
+        """The rows of a small table that are what was written."""
+        rows = self._desk.run(sql, values)
+        right = [row for row in rows if is_right(row)]
+        if len(right) < len(rows):
+            self._damaged(0, table)
+        return right
+
+    def _deliveries(self, sql: str, values: Row, fits: Callable[[Delivery], bool]) -> list[Delivery]:
+        """The deliveries that a statement gives, that are what was written, and that an index was right about."""
+        found = []
+        for row in self._desk.run(sql, values):
+            delivery = delivery_of(row)
+            if delivery is None:
+                self._damaged(row[0], DELIVERY)
+            elif not fits(delivery):
+                self._damaged(*UNKNOWN)
+            else:
+                found.append(delivery)
+        return found
 
     def _number(self, sql: str, values: Row) -> int | None:
         rows = self._desk.run(sql, values)
@@ -167,7 +205,7 @@ class SqliteView:
             envelope = message_of(row)
             if envelope is not None:
                 return envelope
-            self._damaged(row[-1], row[0])
+            self._damaged(row[-1], MESSAGE)
         return None
 
     def _merged(self, statements: Iterable[str], values: Row) -> list[tuple[int, int]]:
@@ -175,15 +213,20 @@ class SqliteView:
         found = [(seq, key) for sql in statements for seq, key in self._desk.run(sql, values)]
         return sorted(found)[: values[-1]]
 
-    def _parcels(self, keys: Iterable[int], limit: int, max_bytes: int) -> list[Parcel]:
-        """The parcels of these keys, up to both bounds, at least one."""
+    def _parcels(
+        self, keys: Iterable[int], limit: int, max_bytes: int, fits: Callable[[Delivery], bool]
+    ) -> list[Parcel]:
+        """The parcels of these keys, up to both bounds, at least one. An index is wrong that led to others."""
         parcels: list[Parcel] = []
         weight = 0
         for key in keys:
             for row in self._desk.run(_PARCEL, (key,)):
                 parcel = self._parcel(row)
                 if parcel is None:
-                    self._damaged(row[-1], row[DELIVERY_COLUMNS])
+                    self._damaged_parcel(row)
+                    continue
+                if not fits(parcel.delivery):
+                    self._damaged(*UNKNOWN)
                     continue
                 weight += parcel.delivery.size
                 if parcels and (weight > max_bytes or len(parcels) >= limit):
@@ -191,7 +234,9 @@ class SqliteView:
                 parcels.append(parcel)
         return parcels
 
-    def _walk(self, sql: str, values: Row, limit: int, max_bytes: int) -> list[Parcel]:
+    def _walk(
+        self, sql: str, values: Row, limit: int, max_bytes: int, fits: Callable[[Delivery], bool]
+    ) -> list[Parcel]:
         """The same straight from a statement, which is not read further than needed."""
         parcels: list[Parcel] = []
         damaged: list[Row] = []
@@ -200,7 +245,7 @@ class SqliteView:
         def visit(row: Row) -> bool:
             nonlocal weight
             parcel = self._parcel(row)
-            if parcel is None:
+            if parcel is None or not fits(parcel.delivery) or parcel.delivery.state is not State.QUEUED:
                 damaged.append(row)
                 return True
             weight += parcel.delivery.size
@@ -212,10 +257,19 @@ class SqliteView:
         if limit > 0:
             self._desk.walk(sql, values, visit)
         for row in damaged:
-            self._damaged(row[-1], row[DELIVERY_COLUMNS])
+            self._damaged_parcel(row)
         return parcels
 
     @staticmethod
     def _parcel(row: Row) -> Parcel | None:
         envelope = message_of(row[DELIVERY_COLUMNS:])
-        return None if envelope is None else Parcel(delivery_of(row[:DELIVERY_COLUMNS]), envelope)
+        delivery = delivery_of(row[:DELIVERY_COLUMNS])
+        return None if envelope is None or delivery is None else Parcel(delivery, envelope)
+
+    def _damaged_parcel(self, row: Row) -> None:
+        if message_of(row[DELIVERY_COLUMNS:]) is None:
+            self._damaged(row[-1], MESSAGE)
+        elif self._parcel(row) is not None:
+            self._damaged(*UNKNOWN)
+        else:
+            self._damaged(row[0], DELIVERY)

@@ -241,7 +241,10 @@ class Writer:
         """What a unit's caller is told of a failure; where the file is damaged, that is told, too."""
         if isinstance(error, apsw.CorruptError):
             self._damaged(UNKNOWN, "")
-        return as_model_error(error)
+        meant = as_model_error(error)
+        # Where a refusal was raised nobody asks. The traceback knows the unit, which knows the refusal: a circle that
+        # would stay until a collection, and a collection holds up everybody.
+        return meant.with_traceback(None) if isinstance(meant, AngeliaError) else meant
 
     def _take_back(self, unit: Unit, error: BaseException) -> None:
         """Nothing of it is stored after all."""

@@ -1,0 +1,216 @@
+"""Moving rows that are not what was written out of the way, into the table ``damaged``.
+
+What must stay true: a row is looked at again where it lies before it is moved, so that one that was only misread, or
+reached through a damaged index, stays. Nothing is thrown away: what was read of a row stands in ``damaged``, for a
+person. Whatever indexes say, the row can be moved: they are made anew where they are in the way.
+
+A mailbox whose row in ``removed`` is damaged counts as emptied up to now: its readers are told of a
+gap rather than not.
+A name that was keyed, or that a token is for, stays keyed: it is never anybody's because a bit flipped.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+import msgspec
+
+from angelia.model.agent import Agent
+from angelia.storage.sqlite.connect import Desk
+from angelia.storage.sqlite.queries import SQL
+from angelia.storage.sqlite.rows import (
+    DELIVERY_COLUMNS,
+    Row,
+    agent_row,
+    decoded,
+    is_right,
+    is_whole,
+    is_whole_delivery,
+    row_sum,
+    summed,
+)
+
+MESSAGE, DELIVERY = "message", "delivery"
+ROWS = 500
+
+_RAW_MESSAGES, _RAW_DELIVERIES = SQL["raw_messages"], SQL["raw_deliveries"]
+_KEEP, _IS_INDEXED = SQL["keep_damaged"], SQL["is_indexed"]
+_RAW_MESSAGE, _RAW_DELIVERY, _RAW_DELIVERIES_OF = (
+    SQL["raw_message_at"], SQL["raw_delivery_at"], SQL["raw_deliveries_of"],
+)  # fmt: skip
+REINDEX = {MESSAGE: SQL["reindex_messages"], DELIVERY: SQL["reindex_deliveries"]}
+
+_NAMES = {
+    MESSAGE: "id sender recipient intent kind text body flat thread in_reply_to chain depth via lane replay created_at "
+    "expires_at verified about reason key fingerprint accepted_at origin checksum number",
+    DELIVERY: "key seq message_id mailbox recipient connection sender lane size state attempt used deferred hand "
+    "reason late accepted_at expires_at sweep_at leased_at delivered_at answered_at ended_at owes sum message",
+    "removed": "mailbox seq sum",
+    "agent": "mailbox handle title description member keyed created_at seen_at adapter sum",
+    "token": "id mailbox digest created_at ends_at sum",
+    "contact": "one other at sum",
+    "note": "name value at sum",
+}
+_BYTES = frozenset(("body", "fingerprint", "checksum", "digest", "value", "adapter"))
+_json = msgspec.json.Encoder().encode
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A table that is read and written anew as a whole."""
+
+    raw: str
+    clear: str
+    put: str
+    texts: frozenset[int]
+
+
+SMALL = {
+    "removed": Small(SQL["raw_removed"], SQL["clear_removed"], SQL["put_removed"], frozenset((0,))),
+    "agent": Small(SQL["raw_agents"], SQL["clear_agents"], SQL["put_agent"], frozenset((0, 1, 2, 3))),
+    "token": Small(SQL["raw_tokens"], SQL["clear_tokens"], SQL["put_token"], frozenset((0, 1))),
+    "contact": Small(SQL["raw_contacts"], SQL["clear_contacts"], SQL["add_contact"], frozenset((0, 1))),
+    "note": Small(SQL["raw_notes"], SQL["clear_notes"], SQL["put_note"], frozenset((0,))),
+}
+
+
+# ---- looking
+
+
+def damaged_rows(desk: Desk, rows_at_once: int = ROWS) -> Iterator[tuple[int, str] | None]:
+    """Every row that is not what was written, as its number and table, 0 for the small tables; None after each piece of
+    work, when others may be let in. Reads the tables alone, no index."""
+    for table, statement, whole, at in (
+        (MESSAGE, _RAW_MESSAGES, is_whole, -1),
+        (DELIVERY, _RAW_DELIVERIES, is_whole_delivery, 0),
+    ):
+        number = 0
+        while rows := desk.run(statement, (number, rows_at_once)):
+            for row in rows:
+                if not whole(row):
+                    yield row[at], table
+            number = rows[-1][at]
+            yield None
+    for table in SMALL:
+        if any(row is None for row, _ in _rows(desk, table)):
+            yield 0, table
+        yield None
+
+
+def _rows(desk: Desk, table: str) -> list[tuple[Row | None, Row]]:
+    """The rows of a small table, as they are, and beside them as they should be; None where they are not."""
+    small = SMALL[table]
+    found = []
+    for raw in desk.run(small.raw):
+        row = decoded(raw, small.texts)
+        found.append((row if row is not None and is_right(row) else None, raw))
+    return found
+
+
+# ---- moving
+
+
+def is_there(desk: Desk, number: int) -> bool:
+    """Whether there is a message of this number."""
+    return bool(desk.run(_RAW_MESSAGE, (number,)))
+
+
+def is_damaged(desk: Desk, number: int) -> bool:
+    """Whether there is, and it is not what was written."""
+    return not all(is_whole(row) for row in desk.run(_RAW_MESSAGE, (number,)))
+
+
+def keep_message(desk: Desk, number: int) -> list[Row]:
+    """Copy a message into ``damaged`` with its deliveries, which are returned. What is left is the caller's to remove,
+    and can be."""
+    [message] = desk.run(_RAW_MESSAGE, (number,))
+    if not desk.run(_IS_INDEXED, (number,))[0][0]:
+        desk.run(REINDEX[MESSAGE])
+    deliveries = desk.run(_RAW_DELIVERIES_OF, (number,))
+    name = _text(message[0])
+    desk.run(_KEEP, (MESSAGE, name, _shown(MESSAGE, message), _all_shown(deliveries)))
+    _log.error("message %s is damaged: set aside, with %d deliveries (table damaged)", name, len(deliveries))
+    return deliveries
+
+
+def delivery_at(desk: Desk, key: int) -> Row | None:
+    """The delivery of this key as it lies there."""
+    found = desk.run(_RAW_DELIVERY, (key,))
+    return found[0] if found else None
+
+
+def keep_delivery(desk: Desk, raw: Row) -> None:
+    """Copy it into ``damaged``, with its message. What is left is for the caller to remove."""
+    message = [_shown(MESSAGE, row) for row in desk.run(_RAW_MESSAGE, (raw[DELIVERY_COLUMNS],))]
+    name = _text(raw[2]) if raw[2] is not None else "unknown"
+    desk.run(_KEEP, (DELIVERY, name, message[0] if message else "{}", _all_shown([raw])))
+    _log.error("a delivery of message %s to %s is damaged: set aside (table damaged)", name, _text(raw[3]))
+
+
+def write_anew(desk: Desk, table: str, last: int, *, always: bool = False) -> bool:
+    """Write a small table anew from its good rows, where one is not, or ``always``; the others are set aside. Whether
+    there were any. ``last``: the highest seq that was given."""
+    rows = _rows(desk, table)
+    bad = [raw for row, raw in rows if row is None]
+    if not bad and not always:
+        return False
+    small = SMALL[table]
+    good = [row for row, _ in rows if row is not None]
+    desk.run(small.clear)
+    desk.change_many(small.put, good)
+    for raw in bad:
+        _log.error("a row of table %s is damaged (%s): set aside (table damaged)", table, _text(raw[0]))
+        desk.run(_KEEP, (table, _text(raw[0]), _shown(table, raw), "[]"))
+        if table == "removed":
+            desk.run(small.put, summed(_text(raw[0]), last))
+    if bad and table == "agent":
+        _keep_keyed(desk, {row[0] for row in good}, bad)
+    return bool(bad)
+
+
+def _keep_keyed(desk: Desk, known: set[Any], bad: list[Row]) -> None:
+    names = {row[1] for row, _ in _rows(desk, "token") if row is not None}
+    for raw in bad:
+        row = decoded(raw, SMALL["agent"].texts)
+        if row is not None and (row[5] or row_sum(*row[:5], 1, *row[6:-1]) == row[-1]):
+            names.add(row[0])
+    for name in sorted(names - known):
+        desk.run(SMALL["agent"].put, agent_row(Agent(handle=name, keyed=True, created_at=0, seen_at=0)))
+
+
+def remove_stubborn(desk: Desk, sql: str, keys: str) -> list[Row]:
+    """Run a removal of deliveries; an index that does not know them as they are now is made anew first."""
+    desk.control("SAVEPOINT removal")
+    try:
+        return desk.run(sql, (keys,))
+    except apsw.CorruptError:
+        desk.control("ROLLBACK TO removal")
+        desk.run(REINDEX[DELIVERY])
+        return desk.run(sql, (keys,))
+    finally:
+        desk.control("RELEASE removal")
+
+
+# ---- showing
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def _all_shown(deliveries: list[Row]) -> str:
+    return "[" + ",".join(_shown(DELIVERY, row) for row in deliveries) + "]"
+
+
+def _shown(table: str, raw: Row) -> str:
+    """A row as JSON."""
+    pairs = zip(_NAMES[table].split(), raw, strict=True)
+    shown = {
+        name: value.hex().upper() if name in _BYTES and isinstance(value, bytes)
+        else _text(value) if isinstance(value, bytes) else value
+        for name, value in pairs
+    }  # fmt: skip
+    return _json(shown).decode()
