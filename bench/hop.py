@@ -34,7 +34,7 @@ LINK = Figure(
 )  # fmt: skip
 IDLE_LINKS = Figure(
     "idle-links", f"CPU of an idle hub with {LINKS} links", 1, 0.5, "% of a core",
-    "A ping for each link every 20 s, its roster once a minute, and the self-test, which writes.",
+    "Pings every 20 s, looks for mail and outcomes every 30 s, rosters once a minute; of all links at once.",
 )  # fmt: skip
 FIGURES = (HOP, HOP_99, LINK, IDLE_LINKS)
 

@@ -15,7 +15,7 @@ MEMORY = Figure(
 )  # fmt: skip
 IDLE = Figure(
     "idle", "CPU of an idle hub with 1,000 streams", 1, 0.3, "% of a core",
-    "A keep-alive for each stream every 15 s, and the self-test, which writes, every few seconds.",
+    "A wake-up every 5 s, at which a third of the streams gets the keep-alive that is due every 15 s.",
 )  # fmt: skip
 FIGURES = (MEMORY, IDLE)
 

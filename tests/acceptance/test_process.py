@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from angelia.storage.lock import who_holds
-from tests.acceptance.hub import MARGIN, Hub, Stream, environment, eventually, free_port, hub
+from tests.acceptance.hub import MARGIN, ROOT, Hub, Stream, environment, eventually, free_port, hub
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc, or sets another process' limits")
 
@@ -162,7 +162,7 @@ def test_a_hub_whose_lock_file_was_removed_ends() -> None:
     with hub() as found:
         (found.folder / "hub.lock").unlink()
         assert found.process is not None
-        assert found.process.wait(1 * MARGIN + 3) == 1
+        assert found.process.wait(5 * MARGIN) == 1
         assert "no longer ours" in found.output()
         found.process = None
 
@@ -556,3 +556,27 @@ def test_the_doctor_says_what_is_wrong() -> None:
 
 def test_the_environment_of_tests_is_their_own(tmp_path: Path) -> None:
     assert "ANGELIA_DATA_DIR" not in environment(tmp_path)
+
+
+PICKS = """
+import random
+from tests.acceptance.hub import free_port
+random.seed(7)
+print(free_port(), flush=True)
+input()
+"""
+
+
+def test_no_two_testers_are_given_one_port_while_both_are_at_it(tmp_path: Path) -> None:
+    """They run side by side, and each lets its hubs end and come back on their ports."""
+    env = environment(tmp_path, PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "src")]))
+    words = [sys.executable, "-c", PICKS]
+    testers = [
+        subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    try:
+        ports = [each.stdout.readline() for each in testers if each.stdout is not None]
+    finally:
+        ended = [each.communicate("\n") for each in testers]
+    assert [each.returncode for each in testers] == [0, 0], ended
+    assert len(set(map(int, ports))) == 2, ports

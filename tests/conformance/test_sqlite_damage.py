@@ -478,7 +478,7 @@ async def test_pages_that_are_given_out_wrong_are_put_right_from_the_rows(
 
 def set_aside_count(view: View) -> int:
     assert isinstance(view, SqliteView)
-    return view.set_aside_count()
+    return view.set_aside_count(9)
 
 
 def _add(tx: Tx, message: Envelope) -> Delivery:

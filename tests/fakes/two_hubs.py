@@ -2,7 +2,8 @@
 
 What must stay true: a link here does what ``links/hub_link.py`` does, step by step and only when the test says so, and
 nothing else: mail is taken, handed over as it would stand on the wire (through JSON), its answers are noted, outcomes
-and rosters are told. ``lose``: the other side's next answer is lost, as when the line breaks after the commit.
+and rosters are told. ``lose``: the other side's next answer is lost, as when the line breaks after the commit. One that
+is not ``up`` (a ``Carrier``) takes only when it carries.
 """
 
 import itertools
@@ -12,7 +13,8 @@ from typing import Any
 import msgspec
 
 from angelia.bus.arrive import arrive
-from angelia.bus.carry import forwarded, given_back, refused, take
+from angelia.bus.carriers import Carrier
+from angelia.bus.carry import claim_for, detach, forwarded, given_back, refused, take
 from angelia.bus.core import open_bus
 from angelia.bus.draft import Accepted
 from angelia.bus.neighbours import place_id
@@ -136,6 +138,27 @@ class Link:
     def __init__(self, near: LinkedHub, name: str, far: LinkedHub, far_name: str) -> None:
         self.near, self.name, self.far, self.far_name = near, name, far, far_name
         self.lose = self.cut = False
+        self.carrier: Carrier | None = None
+
+    async def up(self, window: int = 100) -> Carrier:
+        """From now on mail is leased to it as it is accepted, and stays in its hands until it carries."""
+        carrier = self.carrier = Carrier(self.key, window, self.near.bus.limits.claim_bytes)
+        await self.near.bus.store.write(lambda tx: self.near.bus.carriers.attach(tx, carrier))
+        await self.fill()
+        return carrier
+
+    def down(self, *, died: bool = False) -> None:
+        """It has ended: what it holds is given back, unless its hub has died."""
+        if self.carrier is not None and not died:
+            detach(self.near.bus, self.carrier)
+        self.carrier = None
+
+    async def fill(self) -> None:
+        """What waits for it comes into its hands, as far as it fits."""
+        bus, carrier = self.near.bus, self.carrier
+        while carrier is not None and carrier.room() > 0:
+            if not await bus.store.write(lambda tx: claim_for(bus, tx, carrier)):
+                break
 
     @property
     def key(self) -> str:
@@ -154,7 +177,10 @@ class Link:
         return len(found)
 
     async def take(self, limit: int = 100) -> list[Parcel]:
-        return await take(self.near.bus, self.key, limit, 0)
+        if self.carrier is None:
+            return await take(self.near.bus, self.key, limit, 0)
+        await self.fill()
+        return await self.carrier.next(limit) if self.carrier.queue else []
 
     async def carry(self, limit: int = 100) -> int:
         """Hand over what waits; how many."""
@@ -162,11 +188,14 @@ class Link:
         going = [(parcel, item) for parcel in parcels if (item := self.near.item(parcel)) is not None]
         for parcel in parcels:
             if all(parcel is not other for other, _ in going):
+                self._free(parcel)
                 refused(self.near.bus, parcel, Reason.RUNTIME_OFFLINE, "")
         answers = await self.far.arrive(self.far_name, *shapes.plain(item for _, item in going)) if going else []
         if self.lose and going:
             self.lose = False
-            given_back(self.near.bus, [parcel for parcel, _ in going])
+            if self.carrier is None:
+                given_back(self.near.bus, [parcel for parcel, _ in going])
+            self.down()
         else:
             self.note([parcel for parcel, _ in going], answers)
         await self.near.commit()
@@ -175,6 +204,7 @@ class Link:
     def note(self, parcels: list[Parcel], answers: list[Stored]) -> None:
         stored: list[Parcel] = []
         for parcel, answer in zip(parcels, answers, strict=True):
+            self._free(parcel)
             if answer.stored:
                 stored.append(parcel)
             elif answer.code in AGAIN:
@@ -183,6 +213,10 @@ class Link:
                 said = f"The other side says: {answer.detail}" if answer.detail else ""
                 refused(self.near.bus, parcel, shapes.reason_of(answer.code), said)
         forwarded(self.near.bus, stored)
+
+    def _free(self, parcel: Parcel) -> None:
+        if self.carrier is not None:
+            self.carrier.free(parcel)
 
 
 class Neighbourhood:

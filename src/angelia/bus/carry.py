@@ -5,13 +5,15 @@ What must stay true:
 - A link takes what waits for its connection in the order of lane and ``seq``. It is *forwarded* once the other side has
   it, and delivered, answered, failed or dead only when the other side says so.
 - What could not be handed over goes back into its place; a link has no limit of attempts before the time to live.
+- A link between hubs is filled by commits (``bus/carriers.py``); one to a gateway of Hermes' takes when it can.
 - One that takes no more for now (a full mailbox) waits alone: others go on.
 """
 
-import asyncio
 from collections.abc import Sequence
 
-from angelia.bus.claim import hand_over, release
+from angelia.bus.beat import to_beat
+from angelia.bus.carriers import Carrier
+from angelia.bus.claim import claim, hand_over, release
 from angelia.bus.claim import take as lease
 from angelia.bus.core import Bus
 from angelia.bus.moves import give_back, move
@@ -22,45 +24,56 @@ from angelia.model.envelope import Kind
 from angelia.model.failure import Reason
 
 AT_ONCE = 256  # ended in one unit; then others have their turn
+LOOK_SECONDS = 30.0  # between two looks that no signal asked for
 
 
 async def take(bus: Bus, link: str, limit: int, wait_seconds: float) -> list[Parcel]:
     """Lease up to ``limit`` that wait for a connection (its key); waits for the first at most ``wait_seconds``. What is
-    taken ends with ``forwarded``, ``given_back``, ``refused`` or ``delivered``.
+    taken ends with ``forwarded``, ``given_back``, ``refused`` or ``delivered``."""
+    taken = await claim(
+        bus, Scope(connection=link), reader=None, hand=Hand.LINK, limit=limit, wait_seconds=wait_seconds
+    )
+    return taken.parcels
 
-    It comes before the lease is on disk: should that never be, it is queued still, goes again, and its id absorbs that.
+
+async def fill(bus: Bus, carrier: Carrier) -> None:
+    """Keep a link between hubs in mail until this is cancelled: what is accepted from now on is leased to it at once
+    where that passes nothing, and what waits is claimed for it whenever it fits. Call ``detach`` whatever happens.
+
+    What comes out of its queue ends with ``forwarded``, ``given_back`` or ``refused``, once the link is ``free`` of it.
     """
-    bus.check_running()
-    ends = bus.clock.monotonic() + wait_seconds
-    with bus.signals.watch("@" + link) as watch:
+    with bus.signals.watch("@" + carrier.link) as watch:
+        await bus.store.write(lambda tx: bus.carriers.attach(tx, carrier), essential=True)
         while True:
+            bus.check_running()
             ticket = watch.ticket()
-            parcels = await _leased(bus, Scope(connection=link), limit)
-            left = ends - bus.clock.monotonic()
-            if parcels or left <= 0 or bus.stopping:
-                return parcels
-            await bus.clock.wait(watch.changed(ticket), left)
+            await carrier.wait_for_room()
+            if not await bus.store.write(lambda tx: claim_for(bus, tx, carrier)):
+                await bus.clock.wait(watch.changed(ticket), to_beat(bus.clock.monotonic(), LOOK_SECONDS))
 
 
-async def _leased(bus: Bus, scope: Scope, limit: int) -> list[Parcel]:
-    """What the unit has leased, as soon as it has."""
-    loop = asyncio.get_running_loop()
-    leased: asyncio.Future[list[Parcel]] = loop.create_future()
+def claim_for(bus: Bus, tx: Tx, carrier: Carrier) -> bool:
+    """Lease to a link what waits for it and fits, inside a unit; whether more may wait."""
+    if (room := carrier.room()) <= 0:
+        return True  # what was accepted meanwhile has taken it
+    limit = min(room, bus.limits.claim_deliveries)
+    parcels = lease(bus, tx, Scope(connection=carrier.link), limit, Hand.LINK, carrier.room_bytes())
+    if not parcels:
+        carrier.caught_up(tx)
+        return False
+    carrier.lease(tx, parcels)
+    tx.then(lambda: carrier.push(parcels))
+    return True
+
+
+def detach(bus: Bus, carrier: Carrier) -> None:
+    """A link has ended: all that it holds goes back into its place."""
 
     def unit(tx: Tx) -> None:
-        parcels = lease(bus, tx, scope, limit, Hand.LINK)
-        loop.call_soon_threadsafe(leased.set_result, parcels)
+        for parcel in bus.carriers.detach(tx, carrier):
+            give_back(bus, tx, parcel, Event.RELEASE, used=False)
 
-    def failed(stored: asyncio.Future[None]) -> None:
-        if not leased.done() and not stored.cancelled() and (error := stored.exception()) is not None:
-            leased.set_exception(error)
-
-    bus.store.write(unit).add_done_callback(failed)
-    try:
-        return await asyncio.shield(leased)
-    except asyncio.CancelledError:
-        leased.add_done_callback(lambda done: None if done.exception() else release(bus, done.result(), used=False))
-        raise
+    bus.submit(unit)
 
 
 def forwarded(bus: Bus, parcels: Sequence[Parcel]) -> None:

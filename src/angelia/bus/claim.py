@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from angelia.bus.caller import Caller, Rank
 from angelia.bus.core import Bus
 from angelia.bus.leases import Lease, read_token, token_for
-from angelia.bus.moves import backoff, give_back, move, move_all
+from angelia.bus.moves import backoff, give_back, move, move_all, put_back
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Scope, Tx
 from angelia.model.address import PERSON, RESERVED
@@ -211,12 +211,7 @@ def _lapse(bus: Bus, lease: Lease) -> None:
         return
     bus.leases.drop(lease.key, lease.attempt)  # over from now on: nobody renews what is on its way back
 
-    def unit(tx: Tx) -> None:
-        envelope = tx.message(lease.delivery.message_id)
-        if envelope is not None:
-            give_back(bus, tx, Parcel(lease.delivery, envelope), Event.LAPSE, used=True)
-
-    bus.submit(unit)
+    bus.submit(lambda tx: put_back(bus, tx, lease.delivery, Event.LAPSE, used=True))
 
 
 def release(bus: Bus, parcels: Sequence[Parcel], *, used: bool) -> None:

@@ -1,8 +1,8 @@
 """The bus: what all verbs share. Verbs are plain functions in the files beside this one that take it first.
 
 What must stay true: everything here that is not on disk may be lost at any instant without losing a message. Units of
-work (``store.write``) run on the store's thread; they read ``streams.attached``, ``runs.busy`` and ``asks`` there, and
-change the loop's own things only through ``tx.then``.
+work (``store.write``) run on the store's thread; they read ``streams.attached``, ``carriers.live``, ``runs.busy`` and
+``asks`` there, and change the loop's own things only through ``tx.then``.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from angelia.bus.asks import Asks
 from angelia.bus.autos import Autos
 from angelia.bus.caller import Caller, act_as
+from angelia.bus.carriers import Carriers
 from angelia.bus.directory import Directory
 from angelia.bus.events import Events
 from angelia.bus.leases import LeaseBook
@@ -24,6 +25,7 @@ from angelia.bus.runs import Runs
 from angelia.bus.signals import Signals
 from angelia.bus.streams import Streams
 from angelia.bus.timers import Timers
+from angelia.bus.turnstile import Turnstile
 from angelia.model.errors import DiskFull, Stopping, Unwell
 from angelia.model.limits import Limits
 
@@ -43,6 +45,8 @@ class Bus:
     signals: Signals = field(default_factory=Signals)
     leases: LeaseBook = field(default_factory=LeaseBook)
     streams: Streams = field(default_factory=Streams)
+    turnstile: Turnstile = field(default_factory=Turnstile)
+    carriers: Carriers = field(default_factory=Carriers)
     asks: Asks = field(default_factory=Asks)
     autos: Autos = field(default_factory=Autos)
     presence: Presence = field(default_factory=Presence)
@@ -76,20 +80,26 @@ class Bus:
             self.signals.wake("@" + carrier)
         self.runs.signals.wake(mailbox)
 
-    def submit(self, unit: Callable[[Tx], object], *, lazy: bool = False, essential: bool = True) -> None:
+    def submit(
+        self, unit: Callable[[Tx], object], *, lazy: bool = False, essential: bool = True, weight: int | None = None
+    ) -> None:
         """Queue a unit of the hub's own that nobody awaits. One that must be done (``essential``: what is leased would
-        stay so) and was not stored is tried again each second; every other failure is logged."""
+        stay so) and was not stored is tried again each second; every other failure is logged. ``weight``: by way of
+        the turnstile, for one of which many may come at once."""
 
         def done(future: asyncio.Future[object]) -> None:
             if future.cancelled() or (error := future.exception()) is None:
                 return
             if essential and isinstance(error, DiskFull | Unwell):
                 again = self.clock.monotonic() + AGAIN_SECONDS
-                self.timers.at(again, lambda: self.submit(unit, lazy=lazy))
+                self.timers.at(again, lambda: self.submit(unit, lazy=lazy, weight=weight))
                 return
             log.warning("a unit of the hub's own failed: %s", error)
 
-        self.store.write(unit, lazy=lazy, essential=essential).add_done_callback(done)
+        if weight is None:
+            self.store.write(unit, lazy=lazy, essential=essential).add_done_callback(done)
+        else:
+            self.turnstile.write(self.store, unit, weight).add_done_callback(done)
 
 
 async def open_bus(store: Store, clock: Clock, ids: Ids, limits: Limits, name: str = "hub") -> Bus:
@@ -105,6 +115,7 @@ async def open_bus(store: Store, clock: Clock, ids: Ids, limits: Limits, name: s
 async def close_bus(bus: Bus) -> None:
     """Stop taking mail, let every stream say goodbye, and wake all who wait. The store is closed by its owner."""
     bus.stopping = True
+    bus.turnstile.open()
     bus.streams.end_all("bye")
     bus.signals.wake_all()
     bus.events.wake_all()

@@ -6,6 +6,7 @@ it (the memory lags behind units of the same commit, and would undo them). Prese
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -22,6 +23,7 @@ SEEN_STEP_MS = 3_600_000  # how stale ``seen_at`` on disk may be: it serves only
 
 class Directory:
     """The agents and tokens of this hub. Reads are look-ups, on the loop and inside units; writes happen inside a unit.
+    ``on_change`` is called whenever a name has come, gone or changed, and raises nothing.
 
     What changes on the loop is never walked over elsewhere, only copied in one step.
     """
@@ -29,7 +31,9 @@ class Directory:
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
         self.visits = Visits()
+        self.on_change: Callable[[], None] = lambda: None
         self._tokens: dict[bytes, Token] = {}
+        self._ending: dict[bytes, int] = {}  # tokens that were rotated: until when they prove anything (UTC ms)
         self._members: set[str] = set()
         self._left: set[str] = set()
         self._addresses: dict[str, Address] = {}
@@ -43,7 +47,8 @@ class Directory:
         self._known = len(agents)
         for agent in agents:
             self._set(agent)
-        self._tokens = {token.digest: token for token in tokens}
+        for token in tokens:
+            self._set_token(token)
         missing = [name for name in SEED_AGENTS if name not in self.agents]
         if missing:
 
@@ -159,7 +164,7 @@ class Directory:
     def put_token(self, tx: Tx, token: Token) -> None:
         """Write a token."""
         tx.put_token(token)
-        tx.then(lambda: self._tokens.__setitem__(token.digest, token))
+        tx.then(lambda: self._set_token(token))
 
     def remove_token(self, tx: Tx, token: Token) -> None:
         """Forget a token: from the commit on it proves nothing."""
@@ -182,23 +187,34 @@ class Directory:
         self.agents[agent.mailbox] = agent
         self._addresses[agent.mailbox] = Address(agent.handle)
         (self._members.add if agent.member else self._members.discard)(agent.mailbox)
-        self._changes += 1
+        self._changed()
 
-    def end_visits(self, now: int) -> None:
-        """End what is still at work under a token that proves nothing any more, such as one that was rotated."""
-        for digest in self.visits.tokens():
-            if self.token_agent(digest, now) is None:
-                self.visits.end(digest)
+    def _changed(self) -> None:
+        self._changes += 1
+        self.on_change()
+
+    def end_visits(self, now: int) -> int | None:
+        """End what is still at work under a token that was rotated and whose time is over; when the next one's is."""
+        for digest in [digest for digest, ends_at in self._ending.items() if ends_at <= now]:
+            del self._ending[digest]
+            self.visits.end(digest)
+        return min(self._ending.values(), default=None)
+
+    def _set_token(self, token: Token) -> None:
+        self._tokens[token.digest] = token
+        if token.ends_at is not None:
+            self._ending[token.digest] = token.ends_at
 
     def _forget(self, token: Token) -> None:
         self._tokens.pop(token.digest, None)
+        self._ending.pop(token.digest, None)
         self.visits.end(token.digest)
 
     def _unset(self, mailbox: str) -> None:
         self.agents.pop(mailbox, None)
         self._addresses.pop(mailbox, None)
         self._members.discard(mailbox)
-        self._changes += 1
+        self._changed()
         for token in self.tokens_of(mailbox):
             self._forget(token)
 

@@ -18,9 +18,10 @@ from angelia.model.limits import Limits, nack_delay
 
 
 def sweep_time(
-    limits: Limits, state: State, attempt: int, expires_at: int, reason: Reason | None, intent: Intent, now: int
+    limits: Limits, state: State, attempt: int, expires_at: int, reason: Reason | None, intent: Intent | None, now: int
 ) -> int | None:
-    """When time alone must look again (UTC ms) at a delivery that is as told."""
+    """When time alone must look again (UTC ms) at a delivery that is as told. What its message asks for counts only
+    once it is delivered."""
     if state is State.LEASED:
         return None
     if state is State.QUEUED and attempt:
@@ -39,25 +40,33 @@ def move(bus: Bus, tx: Tx, parcel: Parcel, event: Event, **changes: object) -> P
 
     ``changes`` are further fields of the new row. The arrow must be in the table (``LookupError``: a fault of ours).
     """
-    new = _after(bus, parcel, event, bus.clock.now(), changes)
-    if not tx.move(parcel.delivery, new):
+    new = _move(bus, tx, parcel.delivery, parcel.envelope.intent, event, changes)
+    return None if new is None else Parcel(new, parcel.envelope)
+
+
+def _move(
+    bus: Bus, tx: Tx, old: Delivery, intent: Intent | None, event: Event, changes: dict[str, object]
+) -> Delivery | None:
+    new = _after(bus, old, intent, event, bus.clock.now(), changes)
+    if not tx.move(old, new):
         return None
-    tx.then(lambda: _changed(bus, parcel.delivery, new))
-    return Parcel(new, parcel.envelope)
+    tx.then(lambda: _changed(bus, old, new))
+    return new
 
 
 def move_all(bus: Bus, tx: Tx, parcels: Iterable[Parcel], event: Event) -> None:
     """The same arrow for many, where it does not matter which of them still can take it. Step by step for all of them:
     one by one through all steps takes half as much again."""
     now = bus.clock.now()
-    wanted = [(parcel.delivery, _after(bus, parcel, event, now, {})) for parcel in parcels]
+    wanted = [(old, _after(bus, old, envelope.intent, event, now, {})) for old, envelope in parcels]
     done = [(old, new) for old, new in wanted if tx.move(old, new)]
     tx.then(lambda: _all_changed(bus, done))
 
 
-def _after(bus: Bus, parcel: Parcel, event: Event, now: int, changes: dict[str, object]) -> Delivery:
+def _after(
+    bus: Bus, old: Delivery, intent: Intent | None, event: Event, now: int, changes: dict[str, object]
+) -> Delivery:
     """The row behind the arrow."""
-    old = parcel.delivery
     state = after(old.state, event)
     if state is None:
         raise LookupError(f"no arrow {event} from {old.state.word}")
@@ -76,7 +85,7 @@ def _after(bus: Bus, parcel: Parcel, event: Event, now: int, changes: dict[str, 
     stamps.update(changes)
     attempt, expires_at = stamps.get("attempt", old.attempt), stamps.get("expires_at", old.expires_at)
     reason = stamps.get("reason", old.reason)
-    stamps["sweep_at"] = sweep_time(bus.limits, state, attempt, expires_at, reason, parcel.envelope.intent, now)
+    stamps["sweep_at"] = sweep_time(bus.limits, state, attempt, expires_at, reason, intent, now)
     return old._replace(**stamps)
 
 
@@ -87,12 +96,8 @@ def give_back(
 
     ``used``: whether this attempt counts. ``delay``: seconds until it is due again; None means at once.
     """
-    delivery = parcel.delivery
-    count = delivery.used + (1 if used else 0)
-    most = {Hand.TURN: bus.limits.turn_attempts, Hand.LINK: None}.get(
-        delivery.hand or Hand.CLAIM, bus.limits.reader_attempts
-    )
-    if used and most is not None and count >= most:
+    count = parcel.delivery.used + used
+    if used and _is_last(bus, parcel.delivery):
         dead = move(bus, tx, parcel, Event.EXHAUST, used=count)
         if dead is not None:
             tell_of_failure(bus, tx, dead, Reason.ATTEMPTS_USED_UP)
@@ -102,6 +107,22 @@ def give_back(
         due = bus.clock.monotonic() + delay
         tx.then(lambda: _remind(bus, due, back.delivery.key, back.delivery.attempt))
     return back
+
+
+def put_back(bus: Bus, tx: Tx, delivery: Delivery, event: Event, *, used: bool) -> None:
+    """The same, at once, where its message is not at hand: that may be large, and is read only where attempts are used
+    up, so that its sender is told."""
+    if not (used and _is_last(bus, delivery)):
+        _move(bus, tx, delivery, None, event, {"used": delivery.used + used})
+    elif (envelope := tx.message(delivery.message_id)) is not None:
+        give_back(bus, tx, Parcel(delivery, envelope), event, used=True)
+
+
+def _is_last(bus: Bus, delivery: Delivery) -> bool:
+    """Its attempts are used up with this one."""
+    hand = delivery.hand or Hand.CLAIM
+    most = {Hand.TURN: bus.limits.turn_attempts, Hand.LINK: None}.get(hand, bus.limits.reader_attempts)
+    return most is not None and delivery.used + 1 >= most
 
 
 def owed_key(connection: str) -> str:
@@ -150,5 +171,7 @@ def _changed(bus: Bus, old: Delivery, new: Delivery) -> None:
         bus.wake(new.mailbox, new.connection)
     if new.owes is not None and not new.state.open:
         bus.signals.wake(owed_key(new.owes))
+    if new.sweep_at is not None:
+        bus.timers.sweep_by(new.sweep_at)
     bus.signals.wake("message:" + new.message_id)
     bus.events.moved(bus.clock.now(), new)

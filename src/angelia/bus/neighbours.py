@@ -55,7 +55,8 @@ class Known:
 
 
 class Neighbours:
-    """All connections, the rosters that came by them, and the names of hubs. ``me``: the id of this hub."""
+    """All connections, the rosters that came by them, and the names of hubs. ``me``: the id of this hub. ``on_change``
+    is called whenever ``changes`` has risen, and raises nothing."""
 
     def __init__(self, is_elsewhere: Callable[[str], bool] = lambda name: False) -> None:
         """``is_elsewhere``: whether a name (lower case) means something that is behind no connection of ours."""
@@ -65,6 +66,7 @@ class Neighbours:
         self.connections: dict[str, Connection] = {}
         self.up: frozenset[str] = frozenset()
         self.told_again: set[int] = set()  # deliveries whose outcome is owed once more; changed inside units alone
+        self.on_change: Callable[[], None] = lambda: None
         self.changes = 0  # counts whatever somebody else may have to be told of
         self._rosters: dict[str, tuple[HubRow, ...]] = {}
         self._behind: dict[str, Behind] = {}  # by name, lower case
@@ -105,7 +107,7 @@ class Neighbours:
         def made() -> None:
             self.connections = {**self.connections, connection.id: connection}
             self._rosters = {key: rows for key, rows in self._rosters.items() if same or key != connection.id}
-            self.changes += 1
+            self.changed()
 
         tx.then(made)
 
@@ -119,14 +121,14 @@ class Neighbours:
             self.connections = {key: each for key, each in self.connections.items() if key != connection.id}
             self._rosters = {key: rows for key, rows in self._rosters.items() if key != connection.id}
             self.up -= {connection.id}
-            self.changes += 1
+            self.changed()
 
         tx.then(gone)
 
     def set_up(self, link: str, up: bool) -> None:
         """A connection is up, or down."""
         self.up = self.up | {link} if up else self.up - {link}
-        self.changes += 1
+        self.changed()
 
     # ------------------------------------------------------------------------------------------------------ names
 
@@ -203,10 +205,12 @@ class Neighbours:
         self._set_names(names)
         tx.put_note(_NAMES, _encode(tuple(names.values())), now)
         tx.otherwise(lambda: self._set_names(old))
-        tx.then(self._changed)
+        tx.then(self.changed)
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """Somebody else may have to be told of something."""
         self.changes += 1
+        self.on_change()
 
     def _set_names(self, names: dict[str, Behind]) -> None:
         self._behind = names
@@ -228,7 +232,7 @@ class Neighbours:
 
         def told() -> None:
             self._rosters = {**self._rosters, connection.id: kept}
-            self.changes += 1
+            self.changed()
 
         tx.then(told)
 

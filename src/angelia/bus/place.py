@@ -1,13 +1,15 @@
 """Put a message into mailboxes: the state each delivery starts in, and who is told after the commit.
 
 What must stay true: a delivery starts *leased* only when its taker is known inside the unit: a waiting ask, or the
-agent's own stream with room and nothing queued before it. The attempt is on disk in that same commit, and the hand-over
-happens after it, in the order of ``seq``. Everything else is queued (or held), and the mailbox is woken.
+agent's own stream with room and nothing queued before it, or the link to the hub that it goes to, on such terms
+(``bus/carriers.py``). The attempt is on disk in that same commit, and the hand-over happens after it, in the order of
+``seq``. Everything else is queued (or held), and the mailbox is woken.
 """
 
 from collections.abc import Sequence
 
 from angelia.bus.asks import Waiter
+from angelia.bus.carriers import Carrier
 from angelia.bus.core import Bus
 from angelia.bus.leases import Lease
 from angelia.bus.ports import Parcel, Tx
@@ -18,7 +20,7 @@ from angelia.model.envelope import Envelope, Kind
 from angelia.model.failure import Reason
 
 # Who takes a delivery in the accepting commit, if anybody.
-_Taker = Stream | Waiter | None
+_Taker = Stream | Waiter | Carrier | None
 
 
 def place(
@@ -40,7 +42,7 @@ def place(
     lane, sender = LANE_ORDER[envelope.lane], envelope.sender.lower()
     for address in recipients:
         mailbox = address.mailbox
-        taker = None if held else _taker(bus, tx, envelope, mailbox)
+        taker = None if held else _taker(bus, tx, envelope, address)
         hand = None if taker is None else taker.hand
         seq = tx.next_seq()
         rows.append(
@@ -70,16 +72,21 @@ def place(
     tx.add(envelope, rows)
     if any(takers):
         reserve(tx, [(taker, size) for taker in takers if isinstance(taker, Stream)])
-        for taker in takers:
+        for row, taker in zip(rows, takers, strict=True):
             if isinstance(taker, Waiter):
                 taker.take(tx)
+            elif isinstance(taker, Carrier):
+                taker.lease(tx, [Parcel(row, envelope)])
     tx.then(lambda: _hand_over(bus, envelope, rows, takers))
     return rows
 
 
-def _taker(bus: Bus, tx: Tx, envelope: Envelope, mailbox: str) -> _Taker:
+def _taker(bus: Bus, tx: Tx, envelope: Envelope, address: Address) -> _Taker:
+    mailbox = address.mailbox
     if (waiter := _waiter(bus, envelope, mailbox)) is not None:
         return waiter
+    if address.carrier is not None:
+        return bus.carriers.taker(tx, address.carrier, mailbox)
     stream = bus.streams.attached.get(mailbox)
     if stream is None or stream.ended is not None or not stream.ready or stream.room() <= 0:
         return None
@@ -99,6 +106,8 @@ def _hand_over(bus: Bus, envelope: Envelope, rows: Sequence[Delivery], takers: S
         parcel = Parcel(row, envelope)
         if isinstance(taker, Stream):
             push(bus, taker, parcel)
+        elif isinstance(taker, Carrier):
+            taker.push([parcel])
         elif taker is not None:
             taker.give(parcel)
         elif row.state is State.QUEUED:
@@ -108,6 +117,7 @@ def _hand_over(bus: Bus, envelope: Envelope, rows: Sequence[Delivery], takers: S
                 stream.wake()
     if envelope.in_reply_to:
         bus.signals.wake("message:" + envelope.in_reply_to)
+    bus.timers.sweep_by(envelope.expires_at)
     bus.events.accepted(rows[0].accepted_at, envelope, rows)
 
 

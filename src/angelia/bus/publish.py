@@ -100,7 +100,7 @@ def _accept_each(bus: Bus, several: Sequence[_Ready | CallerError]) -> Callable[
             try:
                 outcomes.append(ready if isinstance(ready, CallerError) else accept(bus, tx, *ready))
             except CallerError as error:
-                outcomes.append(error)
+                outcomes.append(error.with_traceback(None))  # which knows these outcomes: a circle
         return outcomes
 
     return unit

@@ -26,6 +26,7 @@ ANONYMOUS = "desktop"  # the scope of whoever does not say which desktop it is, 
 _NOTE = "roster:"
 _FORMER = 1_000  # of one scope: rows that were dropped lately, so that mail to them still finds its way
 _NAME_LETTERS = 64
+MINUTE_MS = 60_000  # as often as rosters are told
 MOMENT_MS = 500  # by time alone a roster gets old, and is gone: nobody has to know sooner
 
 
@@ -120,7 +121,7 @@ class Remotes:
     def _set(self, push: Push, now: int, limits: Limits) -> None:
         others = {scope: each for scope, each in self._pushed.items() if self._is_kept(each, now, limits)}
         self._pushed = {**others, push.scope: push}
-        self.neighbours.changes += 1
+        self.neighbours.changed()
 
     def forget(self, tx: Tx, name: str, now: int) -> None:
         """Forget the rows of a pusher."""
@@ -128,13 +129,17 @@ class Remotes:
 
         def gone() -> None:
             self._pushed = {scope: push for scope, push in self._pushed.items() if scope != name.lower()}
-            self.neighbours.changes += 1
+            self.neighbours.changed()
 
         tx.then(gone)
 
     def living(self, now: int, limits: Limits) -> list[Push]:
         """The rosters that are not gone, by scope."""
         return [push for _, push in sorted(self._pushed.items()) if self._is_kept(push, now, limits)]
+
+    def age(self, now: int) -> int:
+        """Another value each minute where there are rows that get old by time alone; those of hubs do not."""
+        return now // MINUTE_MS if self._pushed else 0
 
     def _is_kept(self, push: Push, now: int, limits: Limits) -> bool:
         """A desktop's for a day; that of a connection of ours for as long as there is one."""

@@ -7,6 +7,7 @@ wakes the agent, absent where nobody knows, and false only where mail for it wou
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 from angelia.bus.core import Bus
 from angelia.bus.neighbours import place_id
@@ -18,11 +19,19 @@ from angelia.protocol.bot_relay_rows import Row, is_name
 from angelia.protocol.hub import HubRow
 
 ROSTERS = "@rosters"  # what is waked when somebody may have to be told of something new
+CHANGES = "@changes"  # and at once, when ``changes`` may be another
 
 
-def changes(bus: Bus) -> tuple[int, int, int]:
+def tell_changes(bus: Bus) -> None:
+    """From now on, ``CHANGES`` is waked."""
+    told = partial(bus.signals.wake, CHANGES)
+    bus.directory.on_change = bus.neighbours.on_change = bus.streams.on_change = told
+
+
+def changes(bus: Bus) -> tuple[int, ...]:
     """Another value whenever what others are told may be another."""
-    return bus.directory.changes, bus.neighbours.changes, hash(frozenset(bus.streams.attached))
+    attached, age = hash(frozenset(bus.streams.attached)), bus.remotes.age(bus.clock.now())
+    return bus.directory.changes, bus.neighbours.changes, attached, age
 
 
 def rows_for_hub(bus: Bus, connection: Connection) -> list[HubRow]:

@@ -151,7 +151,9 @@ def reserve(tx: Tx, places: Sequence[tuple[Stream, int]]) -> None:
 
 
 class Streams:
-    """All open streams. ``attached``: the agents' own. ``unsure``: those that may hold bytes which have not left."""
+    """All open streams. ``attached``: the agents' own. ``unsure``: those that may hold bytes which have not left.
+    ``on_change`` is called, on the loop, when an agent's own stream is another one or none, ``on_unsure`` when there is
+    something in ``unsure`` again; they raise nothing."""
 
     def __init__(self) -> None:
         self.attached: dict[str, Stream] = {}
@@ -159,12 +161,15 @@ class Streams:
         self._all: dict[str, list[Stream]] = {}
         self._quiet: OrderedDict[Stream, None] = OrderedDict()  # as ``quiet_since`` rises
         self.count = 0
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_unsure: Callable[[], None] = lambda: None
 
     def attach(self, tx: Tx, mailbox: str, stream: Stream | None) -> None:
         """Make a stream its agent's own (None: it has none), with this unit."""
         old = self.attached.get(mailbox)
         tx.otherwise(lambda: self._attach(mailbox, old))
         self._attach(mailbox, stream)
+        tx.then(lambda: self.on_change())
 
     def _attach(self, mailbox: str, stream: Stream | None) -> None:
         if stream is None:
@@ -194,6 +199,8 @@ class Streams:
         stream.written += size
         stream.quiet_since = now
         self._quiet.move_to_end(stream)
+        if not self.unsure:
+            self.on_unsure()
         self.unsure.add(stream)
 
     def to_look_at(self, quiet_since: float) -> list[Stream]:

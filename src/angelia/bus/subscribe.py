@@ -12,11 +12,12 @@ from angelia.bus.announce import connected, disconnected
 from angelia.bus.claim import settle_written, take
 from angelia.bus.core import Bus
 from angelia.bus.events import What
-from angelia.bus.moves import give_back, move
+from angelia.bus.moves import move, put_back
 from angelia.bus.place import push
 from angelia.bus.ports import Parcel, Scope, Tx, View
 from angelia.bus.streams import Connection, Stream, reserve
-from angelia.model.delivery import Delivery, Event, Hand, State
+from angelia.bus.turnstile import ROW_BYTES
+from angelia.model.delivery import Event, Hand, State
 from angelia.model.envelope import Envelope
 from angelia.model.errors import BadRequest, RateLimited
 
@@ -112,7 +113,7 @@ async def attach(
         if observer:
             await bus.store.read(lambda view: _resume(bus, view, stream, last_event_id))
         else:
-            await bus.store.write(lambda tx: _take_over(bus, tx, stream, last_event_id), essential=True)
+            await bus.turnstile.write(bus.store, lambda tx: _take_over(bus, tx, stream, last_event_id), 0)
     except BaseException:
         await detach(bus, stream)
         raise
@@ -124,14 +125,14 @@ def _take_over(bus: Bus, tx: Tx, stream: Stream, last_event_id: str | None) -> N
     bus.directory.learn(tx, stream.name, bus.clock.now(), member=True, most=bus.limits.open_names)
     old = bus.streams.attached.get(mailbox)
     seen = _resume(bus, tx, stream, last_event_id)
-    for parcel in _with_messages(tx, tx.leased(mailbox, STREAM_HANDS)):
-        give_back(bus, tx, parcel, Event.RELEASE, used=False)
-    for parcel in _with_messages(tx, tx.returned(mailbox, Hand.AUTO, tx.handed_high(mailbox))):
-        if parcel.delivery.seq <= seen:
-            move(bus, tx, parcel, Event.LATE_ACK)
-        else:
+    for delivery in tx.leased(mailbox, STREAM_HANDS):
+        put_back(bus, tx, delivery, Event.RELEASE, used=False)
+    for delivery in tx.returned(mailbox, Hand.AUTO, tx.handed_high(mailbox)):
+        if delivery.seq > seen:
             # This reader has not seen it. A later id of its own must not settle it before it is handed over again.
-            tx.move(parcel.delivery, parcel.delivery._replace(hand=None))
+            tx.move(delivery, delivery._replace(hand=None))
+        elif (envelope := tx.message(delivery.message_id)) is not None:
+            move(bus, tx, Parcel(delivery, envelope), Event.LATE_ACK)
     bus.streams.attach(tx, mailbox, stream)
 
     def swap() -> None:
@@ -181,10 +182,6 @@ def _read_id(epoch: str, text: str, floor: int, high: int) -> tuple[int, str | N
     return seq, None
 
 
-def _with_messages(tx: Tx, deliveries: Sequence[Delivery]) -> list[Parcel]:
-    return [Parcel(d, envelope) for d in deliveries if (envelope := tx.message(d.message_id)) is not None]
-
-
 async def detach(bus: Bus, stream: Stream) -> None:
     """The stream is over: what was not settled goes back, at once and in its place. Never raises, never waits.
 
@@ -199,13 +196,13 @@ async def detach(bus: Bus, stream: Stream) -> None:
     def unit(tx: Tx) -> None:
         if bus.streams.attached.get(stream.mailbox) is not stream:
             return
-        for parcel in _with_messages(tx, tx.leased(stream.mailbox, STREAM_HANDS)):
-            used = broke and stream.handed.get(parcel.delivery.key) == parcel.delivery.attempt
-            give_back(bus, tx, parcel, Event.LAPSE if used else Event.RELEASE, used=used)
+        for delivery in tx.leased(stream.mailbox, STREAM_HANDS):
+            used = broke and stream.handed.get(delivery.key) == delivery.attempt
+            put_back(bus, tx, delivery, Event.LAPSE if used else Event.RELEASE, used=used)
         bus.streams.attach(tx, stream.mailbox, None)
         tx.then(lambda: _left(bus, stream))
 
-    bus.submit(unit)
+    bus.submit(unit, weight=(len(stream.handed) + len(stream.buffer)) * ROW_BYTES)
 
 
 def _left(bus: Bus, stream: Stream) -> None:
@@ -275,7 +272,7 @@ async def _fetch(bus: Bus, stream: Stream) -> None:
         reserve(tx, [(stream, parcel.delivery.size) for parcel in parcels])
         tx.then(lambda: _push_all(bus, stream, parcels))
 
-    await bus.store.write(unit, essential=True)
+    await bus.turnstile.write(bus.store, unit, min(stream.room_bytes(), bus.store.load(stream.mailbox).bytes))
 
 
 def _push_all(bus: Bus, stream: Stream, parcels: Sequence[Parcel]) -> None:

@@ -1,10 +1,16 @@
 """What happens by time alone: ends of leases, times to live, retention, keep-alives, and cutting readers that stall.
 
-What must stay true: everything settles. The sweep finds by the store's own index what is due, in bounded batches, so
-that a lost wake-up or a missed reminder costs at most a sweep. Nothing here depends on the wall clock being right.
+What must stay true: everything settles. The sweep finds by the store's own index what is due, in bounded batches, and
+runs when the first is: whoever stores something that is due earlier says so (``timers.sweep_by``). An idle hub sleeps
+from beat to beat: a look at each finds what came due while the machine slept, and keeps alive what would be late at the
+next one. Nothing here depends on the wall clock being right.
 """
 
+import asyncio
+from math import inf
+
 from angelia.bus.agents import forget_idle
+from angelia.bus.beat import to_beat
 from angelia.bus.claim import expire
 from angelia.bus.core import Bus, log
 from angelia.bus.forward import offer_again_or_end
@@ -17,52 +23,78 @@ from angelia.model.envelope import Intent
 from angelia.model.failure import Reason
 
 SWEEP_BATCH = 256
+SWEEP_PAUSE_MS = 50  # until the next, whatever the last could not settle
 SICK_STORE_SECONDS = 3.0  # until the next sweep after one that failed
-PATROL_SECONDS = 1.0
+LOOK_SECONDS = 5.0  # between two beats: how late what came due in a machine's sleep may be
+LOOKS = 3  # for each keep-alive, where these come more often
+PATROL_SECONDS = 1.0  # between two looks at readers that may stall; the kernel resets these a few seconds after we do
+CUT_AT_ONCE, CUT_PAUSE_SECONDS = 10, 0.05  # readers that stall together end a few at a time: each takes the loop's time
+LATE_SHARE = 0.1  # of the time between two beats: a keep-alive that is later at the next one is written at this one
 FORGET_SECONDS = 3600.0  # between two looks for names that nobody uses any more
 
 
 async def keep_time(bus: Bus, keepalive_seconds: float) -> None:
     """Run until the bus stops."""
-    sweep_at = bus.clock.monotonic()
-    forget_at = sweep_at + FORGET_SECONDS  # by then everyone is back who was here before a restart
+    look_seconds = min(LOOK_SECONDS, keepalive_seconds / LOOKS)
+    quiet_seconds = keepalive_seconds - look_seconds * (1 - LATE_SHARE)
+    forget_at = bus.clock.monotonic() + FORGET_SECONDS  # by then everyone is back who was here before a restart
+    look_at = 0.0
+    bus.streams.on_unsure = bus.timers.poke
     while not bus.stopping:
         poked = bus.timers.poked()
+        bus.timers.fire(bus.clock.monotonic())
+        if bus.clock.now() >= bus.timers.sweep_at:
+            await sweep(bus)
         now = bus.clock.monotonic()
-        bus.timers.fire(now)
-        if now >= sweep_at:
-            sweep_at = now + await sweep(bus)
         if now >= forget_at:
             forget_at = now + FORGET_SECONDS
             forget_idle(bus)
-        bus.directory.end_visits(bus.clock.now())
-        if bus.streams.count:
-            patrol(bus, now, keepalive_seconds)
-        until = min(sweep_at, bus.timers.next() or sweep_at)
-        if bus.streams.count:
-            until = min(until, now + PATROL_SECONDS)
-        await bus.clock.wait(poked, max(until - bus.clock.monotonic(), 0))
+        if now >= look_at:
+            again = patrol(bus, now, quiet_seconds)
+            if not again:
+                await asyncio.sleep(0)  # in which the kernel takes a keep-alive, where its reader reads
+                again = patrol(bus, now, quiet_seconds)
+            look_at = now + min(to_beat(now, look_seconds), again)
+        if bus.streams.unsure:
+            look_at = min(look_at, now + PATROL_SECONDS)
+        token_ends = bus.directory.end_visits(bus.clock.now())
+        await bus.clock.wait(poked, _rest(bus, look_at, token_ends))
 
 
-async def sweep(bus: Bus) -> float:
-    """Settle a batch of what time has come for; seconds until the next look."""
+def _rest(bus: Bus, look_at: float, token_ends: int | None) -> float:
+    """Seconds until something is due, or is looked at."""
+    now, utc = bus.clock.monotonic(), bus.clock.now()
+    waits = [look_at - now, (bus.timers.sweep_at - utc) / 1000]
+    if (reminder := bus.timers.next()) is not None:
+        waits.append(reminder - now)
+    if token_ends is not None:
+        waits.append((token_ends - utc) / 1000)
+    return max(min(waits), 0)
+
+
+async def sweep(bus: Bus) -> bool:
+    """Settle a batch of what time has come for, and see when the next is due; False where more is by now."""
     now = bus.clock.now()
     try:
-        count, following = await bus.store.write(lambda tx: _sweep(bus, tx, now), essential=True)
+        await bus.store.write(lambda tx: _sweep(bus, tx, now), essential=True)
     except Exception:  # noqa: BLE001 - the store is unwell and says so itself; the next sweep tries again
-        return SICK_STORE_SECONDS
-    if count >= SWEEP_BATCH:
-        return 0.0
-    if following is None:
-        return PATROL_SECONDS
-    return min(max((following - now) / 1000, 0.05), PATROL_SECONDS)
+        bus.timers.sweep_at = now + SICK_STORE_SECONDS * 1000
+    return bus.timers.sweep_at > now
 
 
-def _sweep(bus: Bus, tx: Tx, now: int) -> tuple[int, int | None]:
+def _sweep(bus: Bus, tx: Tx, now: int) -> None:
     due = tx.due(now, SWEEP_BATCH)
     for parcel in due:
         _settle_by_time(bus, tx, parcel)
-    return len(due), tx.next_sweep()
+    following: float = inf if (found := tx.next_sweep()) is None else found
+    if len(due) < SWEEP_BATCH:
+        following = max(following, now + SWEEP_PAUSE_MS)
+    tx.then(lambda: _next_sweep(bus, following))
+
+
+def _next_sweep(bus: Bus, at: float) -> None:
+    """As this unit saw it; what later units store says so after this, in the order of the units."""
+    bus.timers.sweep_at = at
 
 
 def _settle_by_time(bus: Bus, tx: Tx, parcel: Parcel) -> None:
@@ -79,19 +111,27 @@ def _settle_by_time(bus: Bus, tx: Tx, parcel: Parcel) -> None:
         tx.remove([parcel.delivery])
 
 
-def patrol(bus: Bus, now: float, keepalive_seconds: float) -> None:
-    """Look at the streams that time may change: has one been quiet too long, or has its reader stopped taking bytes?"""
-    quiet_since = now - keepalive_seconds
+def patrol(bus: Bus, now: float, quiet_seconds: float) -> float:
+    """Look at the streams that time may change: has one been quiet for so long, or has its reader stopped taking bytes?
+    Out: seconds until another look has to follow, at the latest; 0 where any was kept alive."""
+    quiet_since, cut, again = now - quiet_seconds, 0, inf
     for stream in bus.streams.to_look_at(quiet_since):
         if unsent := stream.connection.unsent():
-            if _stalled(stream, unsent, now, bus.limits.stream_stall_seconds):
-                stream.end("gone")
-                stream.connection.abort()
+            if stream.ended == "gone" or not _stalled(stream, unsent, now, bus.limits.stream_stall_seconds):
+                continue
+            if cut == CUT_AT_ONCE:
+                again = min(again, CUT_PAUSE_SECONDS)
+                continue
+            cut += 1
+            stream.end("gone")
+            stream.connection.abort()
             continue
         stream.progress = (stream.written, 0.0)
         bus.streams.unsure.discard(stream)
         if stream.quiet_since <= quiet_since and not stream.keepalive_due:
             _keep_alive(stream)
+            again = 0.0
+    return again
 
 
 def _keep_alive(stream: Stream) -> None:

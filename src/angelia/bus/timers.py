@@ -1,7 +1,9 @@
-"""What is due when, by the monotonic clock: lease ends, nack delays, the end of an ask's grace.
+"""What is due when: reminders by the monotonic clock (lease ends, nack delays, the end of an ask's grace), and the next
+sweep by UTC.
 
-What must stay true: a timer is only a reminder to look; whoever set it checks again when it fires, so a stale one does
-no harm. Those that were cancelled are thrown out before they are the greater part.
+What must stay true: each is only a reminder to look; whoever set it checks again when it fires, so a stale one does no
+harm. Whoever waits hears of what is nearer than all that was known. Reminders that were cancelled are thrown out before
+they are the greater part.
 """
 
 import asyncio
@@ -31,9 +33,11 @@ class Timer:
 
 
 class Timers:
-    """A heap of reminders, and a poke for whoever waits on the earliest."""
+    """A heap of reminders, and a poke for whoever waits on the earliest. ``sweep_at``: when time alone has to change
+    something in the store (UTC ms), or before; at once after a start."""
 
     def __init__(self) -> None:
+        self.sweep_at: float = 0
         self._heap: list[tuple[float, int, Timer]] = []
         self._serial = 0
         self._live = 0
@@ -78,6 +82,12 @@ class Timers:
                 remind()
             except Exception:
                 log.exception("a reminder failed")
+
+    def sweep_by(self, at: int) -> None:
+        """The store holds something that time alone changes at ``at`` (UTC ms)."""
+        if at < self.sweep_at:
+            self.sweep_at = at
+            self.poke()
 
     def poke(self) -> None:
         """Make whoever waits look again."""

@@ -25,6 +25,9 @@ from angelia.storage.lock import FolderLock, FolderTaken, Holder, who_holds
 EXAMPLE = """
 angelia up
 angelia up --detach --port 18901 --data-dir ~/other-hub"""
+# A reader that stalls is cut by the hub (after limits.stream_stall_seconds), and not before by the kernel: what lies
+# in the kernel then counts as read.
+UNACKNOWLEDGED_SECONDS = 15.0
 
 
 class _NotReplaced(Exception):
@@ -116,7 +119,7 @@ def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int
         lock.publish(port=wanted, socket=settings.socket_path, version=__version__, ready=False)
         _check_limits(settings)
         try:
-            tcp = listen.listen_tcp(settings.hosts, wanted, settings.keepalive_seconds)
+            tcp = listen.listen_tcp(settings.hosts, wanted, max(settings.keepalive_seconds, UNACKNOWLEDGED_SECONDS))
         except listen.AddressTaken as error:
             return _taken(settings, given, error)
         port = tcp[0].getsockname()[1]

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
+from angelia.bus.beat import to_beat
 from angelia.bus.core import Bus
 from angelia.links.channel import Channel, Refused
 from angelia.links.hermes_in import Incoming
@@ -102,7 +103,7 @@ class HermesLink:
 
     async def _ping_on(self) -> NoReturn:
         while True:
-            await asyncio.sleep(self._pace.ping)
+            await asyncio.sleep(to_beat(asyncio.get_running_loop().time(), self._pace.ping))
             try:
                 await self._channel.call("gateway.ping", {}, self._pace.ping)
             except Refused:

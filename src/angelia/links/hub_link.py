@@ -2,8 +2,9 @@
 
 What must stay true:
 
-- Mail goes in its order, in batches, a few of them on their way at once; it is *forwarded* once the other side has
-  stored it. What was on its way when the line broke goes back into its place, and goes again: its id absorbs a repeat.
+- Mail goes in the order in which commits lease it to this link (``bus/carriers.py``), in batches, a few of them on
+  their way at once; it is *forwarded* once the other side has stored it. What had no answer when the line broke goes
+  back into its place, and goes again: its id absorbs a repeat.
 - What came by this link and has an outcome is told until the other side has that, too.
 - Rosters are told at the start, within a second of a change, and each minute; one that did not change is told in short.
 - A line that does not answer is ended here: pings find it where nothing else is said.
@@ -15,13 +16,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from angelia.bus.arrive import arrive
-from angelia.bus.carry import forwarded, given_back, refused, take
+from angelia.bus.beat import to_beat
+from angelia.bus.carriers import Carrier
+from angelia.bus.carry import detach, fill, forwarded, given_back, refused
 from angelia.bus.core import Bus
 from angelia.bus.moves import owed_key
 from angelia.bus.neighbours import place_id
 from angelia.bus.outcomes import far_outcomes, outcome_of, owed, told
 from angelia.bus.ports import Parcel
-from angelia.bus.rosters import ROSTERS, rows_for_hub
+from angelia.bus.rosters import ROSTERS, changes, rows_for_hub
 from angelia.links.channel import Channel, Refused
 from angelia.links.port import LineLost
 from angelia.model.connection import Connection
@@ -35,9 +38,10 @@ from angelia.protocol.hub import AGAIN, Item, Spot, Stored
 from angelia.protocol.jsonrpc import UNKNOWN_METHOD, Request
 
 BATCH = 100  # in one call: as many as one claim gives
-ON_THEIR_WAY = 2  # batches: one is stored there while the next is taken here
+ON_THEIR_WAY = 2  # batches: one is stored there while the next is written here
+HELD = 3  # batches: those, and one that is ready to go when the first of them has been stored
 CALL_SECONDS = 10.0  # a commit there, with much before it; beyond that the other side hangs
-LOOK_SECONDS = 30.0  # between two looks that no signal asked for
+LOOK_SECONDS = 30.0  # between two looks for outcomes that no signal asked for
 ROSTER_SECONDS = 60.0
 GATHER_SECONDS = 0.02  # outcomes that are told together
 PING_SECONDS = 20.0
@@ -52,7 +56,7 @@ class HubLink:
         """``pings``: whether the line has to be asked whether it lives; a WebSocket does that itself."""
         self._bus, self._link, self._pings = bus, connection, pings
         self._slots = asyncio.Semaphore(ON_THEIR_WAY)
-        self._held: dict[int, Parcel] = {}  # by key: what was taken, and has not come to an end or gone back
+        self._carrier = Carrier(connection.id, HELD * BATCH, HELD * bus.limits.claim_bytes)
         self._told: str | None = None  # the digest of the roster that was told last
         self._heard: str | None = None  # and of the one that came last
 
@@ -60,13 +64,14 @@ class HubLink:
         """Over a channel that runs, until it ends; raises ``LineLost`` (in a group)."""
         try:
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(fill(self._bus, self._carrier))
                 tasks.create_task(self._tell_roster(channel))
                 tasks.create_task(self._send_mail(channel, tasks))
                 tasks.create_task(self._tell_outcomes(channel))
                 if self._pings:
                     tasks.create_task(self._ping(channel))
         finally:
-            given_back(self._bus, list(self._held.values()))
+            detach(self._bus, self._carrier)
 
     async def handle(self, request: Request) -> object:
         """Answer a call of the other side."""
@@ -87,11 +92,9 @@ class HubLink:
 
     async def _send_mail(self, channel: Channel, tasks: asyncio.TaskGroup) -> None:
         while True:
-            async with self._slots:  # nothing is taken before there is room for it
+            async with self._slots:  # what comes until then goes together
                 pass
-            parcels = await take(self._bus, self._link.id, BATCH, LOOK_SECONDS)
-            self._held.update((parcel.delivery.key, parcel) for parcel in parcels)
-            for part in self._frames(parcels):
+            for part in self._frames(await self._carrier.next(BATCH)):
                 await self._slots.acquire()
                 tasks.create_task(self._send(channel, part))
 
@@ -120,7 +123,7 @@ class HubLink:
             if size > most // BATCH and item is not None:
                 size = len(write(shapes.plain([item])))
             if item is None or size > most:
-                del self._held[parcel.delivery.key]
+                self._carrier.free(parcel)
                 refused(self._bus, parcel, Reason.RUNTIME_OFFLINE if item is None else Reason.TOO_LARGE, "")
                 continue
             if weight + size > most:
@@ -154,7 +157,7 @@ class HubLink:
     def _settle(self, batch: Sequence[Parcel], answers: Sequence[Stored]) -> None:
         stored: list[Parcel] = []
         for parcel, answer in zip(batch, answers, strict=True):
-            del self._held[parcel.delivery.key]
+            self._carrier.free(parcel)
             if answer.stored:
                 stored.append(parcel)
             elif answer.code in AGAIN:
@@ -173,7 +176,7 @@ class HubLink:
                 ticket = watch.ticket()
                 found = await owed(bus, link)
                 if not found:
-                    await bus.clock.wait(watch.changed(ticket), LOOK_SECONDS)
+                    await bus.clock.wait(watch.changed(ticket), to_beat(bus.clock.monotonic(), LOOK_SECONDS))
                     await asyncio.sleep(GATHER_SECONDS)
                     continue
                 outcomes = shapes.plain(outcome_of(delivery) for delivery in found)
@@ -184,20 +187,27 @@ class HubLink:
 
     async def _tell_roster(self, channel: Channel) -> None:
         bus = self._bus
+        seen: object = None
         with bus.signals.watch(ROSTERS) as watch:
             while True:
                 ticket = watch.ticket()
-                rows, written = _to_fit(
-                    shapes.plain(rows_for_hub(bus, self._link)), bus.limits.frame_bytes - AROUND_BYTES
-                )
-                digest = hashlib.sha256(written).hexdigest()[:32]
-                same = digest == self._told
-                params: dict[str, object] = {"digest": digest} if same else {"digest": digest, "rows": rows}
+                now = changes(bus)
+                params = self._roster(anew=now != seen)
+                seen = now
                 answer = await _call(channel, "hub.roster", params)
                 known = isinstance(answer, dict) and answer.get("known") is True
-                self._told = digest if known else None
-                if known or not same:  # who does not know what was told in full does not want to
-                    await bus.clock.wait(watch.changed(ticket), ROSTER_SECONDS)
+                self._told = str(params["digest"]) if known else None
+                if known or "rows" in params:  # who does not know what was told in full does not want to
+                    await bus.clock.wait(watch.changed(ticket), to_beat(bus.clock.monotonic(), ROSTER_SECONDS))
+
+    def _roster(self, *, anew: bool) -> dict[str, object]:
+        """As it is told: in full, unless it was told last. ``anew``: it may be another one."""
+        if self._told is not None and not anew:
+            return {"digest": self._told}
+        bus = self._bus
+        rows, written = _to_fit(shapes.plain(rows_for_hub(bus, self._link)), bus.limits.frame_bytes - AROUND_BYTES)
+        digest = hashlib.sha256(written).hexdigest()[:32]
+        return {"digest": digest} if digest == self._told else {"digest": digest, "rows": rows}
 
     async def _take_roster(self, request: Request) -> object:
         digest, rows = request.params.get("digest"), request.params.get("rows")
@@ -212,7 +222,7 @@ class HubLink:
 
     async def _ping(self, channel: Channel) -> None:
         while True:
-            await asyncio.sleep(PING_SECONDS)
+            await asyncio.sleep(to_beat(asyncio.get_running_loop().time(), PING_SECONDS))
             await _call(channel, "hub.ping", {})
 
 

@@ -16,11 +16,12 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+from angelia.bus.beat import to_beat
 from angelia.bus.caller import Caller
 from angelia.bus.carry import fail_waiting
 from angelia.bus.core import Bus
 from angelia.bus.ports import Tx
-from angelia.bus.rosters import ROSTERS, changes
+from angelia.bus.rosters import CHANGES, ROSTERS, changes, tell_changes
 from angelia.links.dialled import pair, serve_dialled
 from angelia.links.hello import CODE_SECONDS, Offer
 from angelia.links.inbound import InboundWire, Opened
@@ -33,7 +34,8 @@ from angelia.model.errors import BadRequest, NameTaken, NotAllowed
 log = logging.getLogger("angelia.links")
 FIRST_SECONDS, LAST_SECONDS = 1.0, 60.0  # between two tries
 SHARE = 0.1  # of the time that it has been down
-LOOK_SECONDS = 0.5  # between two looks whether rosters have changed: within a second, others know
+GATHER_SECONDS = 0.5  # changes of rosters that are told together: within a second, others know
+LOOK_SECONDS = 5.0  # between two looks whether the machine slept
 SLEPT_MS = 5_000  # by which the clocks differ after a sleep
 TRY_SECONDS = 20.0  # that ``connect`` waits for the first try, which ends by itself before
 REMOVED = "The connection to it was removed."
@@ -69,8 +71,9 @@ class Keeper:
                 self._tasks = tasks
                 for connection in self._bus.neighbours.connections.values():
                     self._begin(connection)
+                tasks.create_task(self._watch_rosters())
                 try:
-                    await self._watch()
+                    await self._watch_sleep()
                 finally:
                     self._keepers.clear()
         finally:
@@ -206,16 +209,27 @@ class Keeper:
 
     # ------------------------------------------------------------------------------------------------------ all of them
 
-    async def _watch(self) -> None:
-        """Say when rosters may have changed, and dial at once after a sleep."""
-        bus, seen, gap = self._bus, changes(self._bus), _gap(self._bus)
-        while not bus.stopping:
-            await self._some.wait()  # nobody is told of anything where there is no connection
-            await asyncio.sleep(LOOK_SECONDS)
-            if (now := changes(bus)) != seen:
-                seen = now
-                bus.signals.wake(ROSTERS)
-            before, gap = gap, _gap(bus)
+    async def _watch_rosters(self) -> None:
+        """Say when they may have changed."""
+        bus, seen = self._bus, changes(self._bus)
+        tell_changes(bus)
+        with bus.signals.watch(CHANGES) as watch:
+            while True:
+                await self._some.wait()  # nobody is told of anything where there is no connection
+                ticket = watch.ticket()
+                if (now := changes(bus)) != seen:
+                    seen = now
+                    bus.signals.wake(ROSTERS)
+                await bus.clock.wait(watch.changed(ticket), None)
+                await asyncio.sleep(GATHER_SECONDS)
+
+    async def _watch_sleep(self) -> None:
+        """Dial at once after one."""
+        loop, gap = asyncio.get_running_loop(), _gap(self._bus)
+        while True:
+            await self._some.wait()
+            await asyncio.sleep(to_beat(loop.time(), LOOK_SECONDS))
+            before, gap = gap, _gap(self._bus)
             if gap - before > SLEPT_MS:
                 for line in self._lines.values():
                     line.again.set()

@@ -1,23 +1,31 @@
 """A wire over a WebSocket that this hub opens.
 
-What must stay true: frames are text, whole, and sent as they are, uncompressed. A peer that does not answer a ping
-within ``PING_SECONDS`` is gone, whatever its machine says. No redirection is followed, no proxy asked, and nothing of
-the address is logged: a credential may stand in it.
+What must stay true: frames are text, whole, and sent as they are, uncompressed. Whoever was dialled pings; only where
+nothing is heard from there for longer than that takes, it is pinged from here, and is gone when it does not answer,
+whatever its machine says. No redirection is followed, no proxy asked, and nothing of the address is logged: a
+credential may stand in it.
 """
 
+import asyncio
 import logging
 import ssl
 from typing import Any
 
+from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as _library_connect
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 
+from angelia.bus.beat import to_beat
 from angelia.links.lively import make_lively
 from angelia.links.port import LineLost
 from angelia.links.process import Tunnel
 
-PING_SECONDS = 20.0  # a laptop that was shut is noticed within two of them
+PING_SECONDS = 20.0  # between two pings of a hub that was dialled
+LOOK_SECONDS = 5.0  # between two looks whether anything was heard
+LATE_SECONDS = 1.0  # that a ping may be late
+ANSWER_SECONDS = 20.0  # for the answer to ours: a peer that hangs is noticed within 46 s
 CLOSE_SECONDS = 1.0  # for the other side to say goodbye; whoever is frozen does not
 FRAMES = 4  # read ahead of who takes them: of the largest, as much as a mailbox may weigh
 _quiet = logging.getLogger("angelia.links.websocket")
@@ -63,6 +71,29 @@ class WebSocketWire:
                 await self._tunnel.close()
 
 
+class _Line(ClientConnection):
+    """Pings where it hears nothing, not every so often: of two that ping each other one is woken for nothing."""
+
+    _heard_at = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self.loop.time()
+        super().data_received(data)
+
+    async def keepalive(self) -> None:
+        """Until the connection ends, which cancels this."""
+        while True:
+            await asyncio.sleep(to_beat(self.loop.time(), LOOK_SECONDS))
+            if self.loop.time() - self._heard_at < PING_SECONDS + LATE_SECONDS:
+                continue
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await (await self.ping())
+            except TimeoutError:
+                async with self.send_context():
+                    self.protocol.fail(CloseCode.INTERNAL_ERROR, "a ping was not answered")
+
+
 class _Connect(_library_connect):
     """As the library does it, but for redirections: whoever is sent elsewhere has not arrived."""
 
@@ -80,7 +111,7 @@ async def connect(
     way: dict[str, Any] = {} if tunnel is None else {"unix": True, "sock": tunnel.socket}
     line = await _Connect(
         uri, **way, ssl=tls, max_size=max_bytes, max_queue=FRAMES, compression=None, proxy=None, open_timeout=None,
-        ping_interval=PING_SECONDS, ping_timeout=PING_SECONDS, close_timeout=CLOSE_SECONDS, logger=_quiet,
+        create_connection=_Line, close_timeout=CLOSE_SECONDS, logger=_quiet,
     )  # fmt: skip
     make_lively(line.transport.get_extra_info("socket"))
     return WebSocketWire(line, tunnel)

@@ -142,10 +142,10 @@ async def test_what_is_at_work_under_a_token_ends_with_it(hub: SmallHub) -> None
     gone, _ = await make_token(hub.bus, ADMIN, "bob")
     visit(gone, "removed")
     await hub.clock.advance(OVERLAP_SECONDS - 1)
-    hub.bus.directory.end_visits(hub.clock.now())
+    assert hub.bus.directory.end_visits(hub.clock.now()) == hub.clock.now() + 1000
     assert ended == []
     await hub.clock.advance(1)
-    hub.bus.directory.end_visits(hub.clock.now())
+    assert hub.bus.directory.end_visits(hub.clock.now()) is None
     assert ended == ["rotated"]
     await revoke_token(hub.bus, ADMIN, "ann", token.id)
     assert ended == ["rotated", "revoked"]

@@ -1,14 +1,18 @@
 """Mail that a link carries: in its order, until it is there, and what becomes of it on this side."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from angelia.bus.carry import delivered, fail_waiting, forwarded, given_back, refused, take
+from angelia.bus.carriers import Carrier
+from angelia.bus.carry import delivered, detach, fail_waiting, fill, forwarded, given_back, refused, take
 from angelia.bus.draft import Accepted
 from angelia.bus.ports import Parcel
 from angelia.model.delivery import Hand, State
 from angelia.model.envelope import Kind, Lane
+from angelia.model.errors import Stopping
 from angelia.model.failure import Reason
 from angelia.model.limits import DAY, Limits
 from tests.fakes.clock import settle
@@ -88,6 +92,94 @@ async def test_what_waits_too_long_for_the_line_expires_and_its_sender_is_told(t
     await lap.clock.advance(61)
     assert await take(lap.bus, "rack", 10, 0) == []
     assert [n.reason for n in await lap.notices("bob")] == ["queued_expired"]
+
+
+# ------------------------------------------------------------------------------------------------ a link that is filled
+
+
+@asynccontextmanager
+async def filled(lap: LinkedHub, window: int = 100) -> AsyncIterator[Carrier]:
+    """A link to the rack that is up, while the block runs."""
+    carrier = Carrier("rack", window, 10_000)
+    async with asyncio.TaskGroup() as tasks:
+        filling = tasks.create_task(fill(lap.bus, carrier))
+        await settle()
+        yield carrier
+        filling.cancel()
+    detach(lap.bus, carrier)
+    await lap.commit()
+
+
+async def test_a_link_gets_what_waits_and_then_what_comes(lap: LinkedHub) -> None:
+    await lap.send_all("1", "2", to="ann@rack")
+    async with filled(lap) as carrier:
+        await lap.send("bob", "ann@rack", "3")
+        assert texts(await carrier.next(2)) == ["1", "2"]
+        assert texts(await carrier.next(2)) == ["3"]
+
+
+async def test_who_waits_for_mail_is_waked_by_it(lap: LinkedHub) -> None:
+    async with filled(lap) as carrier, asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(carrier.next(9))
+        await settle()
+        assert not waiting.done()
+        await lap.send("bob", "ann@rack", "now")
+    assert texts(waiting.result()) == ["now"]
+
+
+async def test_what_did_not_fit_comes_as_soon_as_it_does(lap: LinkedHub) -> None:
+    async with filled(lap, window=2) as carrier:
+        await lap.send_all("1", "2", "3", "4", to="ann@rack")
+        first, second = await carrier.next(9)
+        carrier.free(first)
+        await settle()
+        assert texts(carrier.queue) == ["3"]
+        carrier.free(second)
+        await settle()
+        assert texts(carrier.queue) == ["3", "4"]
+
+
+async def test_what_comes_back_or_due_is_claimed_at_once(lap: LinkedHub) -> None:
+    async with filled(lap) as carrier:
+        await lap.send("bob", "ann@rack", "1")
+        (first,) = await carrier.next(9)
+        carrier.free(first)
+        given_back(lap.bus, [first], used=True, delay=8.0)
+        await lap.pass_time(7.9)
+        assert texts(carrier.queue) == []
+        await lap.pass_time(0.2)
+        assert texts(carrier.queue) == ["1"]
+
+
+async def test_what_nobody_told_of_is_found_by_the_look_of_every_half_minute(lap: LinkedHub) -> None:
+    async with filled(lap) as carrier:
+        lap.bus.carriers.live.clear()  # so nothing is leased to it
+        lap.bus.signals.wake = lambda key: None  # type: ignore[method-assign]  # lost, by a fault of ours
+        await lap.send("bob", "ann@rack", "1")
+        await settle()
+        assert texts(carrier.queue) == []
+        await lap.clock.advance(30.5)
+        assert texts(carrier.queue) == ["1"]
+
+
+async def test_a_link_ends_with_its_hub(lap: LinkedHub) -> None:
+    carrier = Carrier("rack", 2, 10_000)
+    lap.bus.stopping = True
+    with pytest.raises(Stopping):
+        await fill(lap.bus, carrier)
+
+
+async def test_a_link_that_ends_in_the_middle_of_a_claim_holds_nothing(lap: LinkedHub) -> None:
+    sent = await lap.send("bob", "ann@rack", "1")
+    for turns in range(20):
+        carrier = Carrier("rack", 2, 10_000)
+        async with asyncio.TaskGroup() as tasks:
+            filling = tasks.create_task(fill(lap.bus, carrier))
+            await settle(turns)
+            filling.cancel()
+        detach(lap.bus, carrier)
+        await lap.commit()
+        assert (await lap.state(sent), lap.bus.carriers.live) == (State.QUEUED, {}), turns
 
 
 # ------------------------------------------------------------------------------------------------- there, or not there

@@ -1,15 +1,16 @@
 """Every arrow of the table as a change of a row: what it stamps, when it is looked at next, who is told and woken."""
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
 from angelia.bus.ask import ask, finished
 from angelia.bus.draft import Draft
-from angelia.bus.moves import backoff, give_back, move, owed_key, sweep_time
+from angelia.bus.moves import backoff, give_back, move, owed_key, put_back, sweep_time
 from angelia.bus.ports import Parcel, Tx
 from angelia.model.delivery import TABLE, Delivery, Event, Hand, State, after
-from angelia.model.envelope import Intent
+from angelia.model.envelope import Envelope, Intent
 from angelia.model.failure import Reason
 from angelia.model.limits import DAY, Limits
 from tests.fakes.clock import settle
@@ -107,6 +108,49 @@ async def test_what_uses_up_no_attempt_is_never_dead(hub: SmallHub) -> None:
     back = await hub.bus.store.write(lambda tx: give_back(hub.bus, tx, parcel, Event.RELEASE, used=False))
     assert back is not None
     assert (back.delivery.state, back.delivery.used) == (State.QUEUED, 9)
+
+
+class Blind:
+    """A ``Tx`` without messages: they are large, and what is given back by the hundred is not read."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+
+    def message(self, message_id: str) -> Envelope | None:
+        raise AssertionError("a message was read")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
+
+
+@pytest.mark.parametrize("used", [False, True])
+async def test_what_is_put_back_is_as_what_is_given_back_and_is_not_read(hub: SmallHub, used: bool) -> None:
+    event = Event.LAPSE if used else Event.RELEASE
+    given, put = [await in_state(hub, State.LEASED, attempt=3, used=1, hand=Hand.AUTO, leased_at=NOW) for _ in range(2)]
+
+    def unit(tx: Tx) -> None:
+        give_back(hub.bus, tx, given, event, used=used)
+        put_back(hub.bus, cast(Tx, Blind(tx)), put.delivery, event, used=used)
+
+    await hub.bus.store.write(unit)
+    expected, found = await hub.row(given), await hub.row(put)
+    assert found == expected._replace(key=found.key, seq=found.seq, message_id=found.message_id)
+    assert (found.state, found.used) == (State.QUEUED, 2 if used else 1)
+
+
+async def test_what_is_put_back_for_the_last_time_is_dead_and_its_sender_is_told(hub: SmallHub) -> None:
+    parcel = await in_state(hub, State.LEASED, attempt=10, used=9, hand=Hand.AUTO)
+    await hub.bus.store.write(lambda tx: put_back(hub.bus, tx, parcel.delivery, Event.LAPSE, used=True))
+    row = await hub.row(parcel)
+    assert (row.state, row.used, row.reason) == (State.DEAD, 10, Reason.ATTEMPTS_USED_UP)
+    assert [notice.reason for notice in await hub.notices()] == ["attempts_used_up"]
+
+
+async def test_what_moved_meanwhile_is_not_put_back(hub: SmallHub) -> None:
+    parcel = await in_state(hub, State.LEASED, attempt=1, hand=Hand.AUTO)
+    await take(hub, parcel, Event.ACK)
+    await hub.bus.store.write(lambda tx: put_back(hub.bus, tx, parcel.delivery, Event.LAPSE, used=True))
+    assert await hub.state(parcel) is State.DELIVERED
 
 
 async def test_a_delay_that_outlived_its_row_does_nothing(hub: SmallHub) -> None:

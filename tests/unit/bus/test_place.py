@@ -9,6 +9,7 @@ from angelia.model.envelope import Kind
 from angelia.model.limits import Limits
 from tests.fakes.clock import settle
 from tests.fakes.small_hub import SmallHub
+from tests.fakes.two_hubs import Neighbourhood
 
 
 async def test_with_nobody_there_it_waits(hub: SmallHub) -> None:
@@ -72,6 +73,17 @@ async def test_a_stream_that_is_full_takes_nothing() -> None:
     await hub.listen()
     states = [s.deliveries[0].state for s in await hub.send_all("1", "2")]
     assert states == [State.LEASED, State.QUEUED]
+
+
+async def test_the_link_that_leads_there_takes_it_at_once_and_a_message_that_is_held_back_it_does_not() -> None:
+    two = await Neighbourhood.of({"lap": Limits(chain_depth=0)}, lap="bob", rack="ann")
+    await (await two.line("lap", "rack")).meet()
+    carrier = await two.link("lap", "rack").up()
+    lap = two["lap"]
+    sent = await lap.send("bob", "ann@rack")
+    again = await lap.send("bob", "ann@rack", in_reply_to=sent.envelope.id)
+    assert [each.deliveries[0].state for each in (sent, again)] == [State.LEASED, State.HELD]
+    assert [parcel.envelope.id for parcel in carrier.queue] == [sent.envelope.id]
 
 
 async def test_mail_to_everyone_is_placed_for_each_by_itself(hub: SmallHub) -> None:

@@ -1,6 +1,7 @@
 """Accepting a message: what is checked, what is stored, what a repeat gets, what has no room, and where it belongs."""
 
 import asyncio
+import gc
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ from angelia.model.errors import (
     UnknownMessage,
 )
 from angelia.model.limits import DAY, Limits
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import FakeClock, settle
 from tests.fakes.small_hub import SmallHub, texts
 from tests.fakes.troubled_store import TroubledStore
 from tests.fakes.two_hubs import LinkedHub
@@ -89,6 +90,22 @@ async def test_the_first_message_makes_its_sender_known_and_no_member(hub: Small
     await hub.send("Dora")
     assert hub.bus.directory.name_of("dora") == "Dora"
     assert "dora" not in {each.mailbox for each in hub.bus.directory.members()}
+
+
+async def test_a_batch_that_is_refused_leaves_nothing_that_only_a_collection_would_free() -> None:
+    """A flood of them would make collections, each of which holds up everybody."""
+    hub = await SmallHub.open(Limits(mailbox_deliveries_per_sender=1))
+    await hub.send()
+    gc.collect()
+    gc.disable()
+    try:
+        outcomes = await publish_many(hub.bus, [Draft(sender="bob", to="ann", text="hi")] * 50)
+        assert {type(outcome) for outcome in outcomes} == {MailboxFull}
+        del outcomes
+        await settle()
+        assert not [found for found in gc.get_objects() if isinstance(found, MailboxFull)]
+    finally:
+        gc.enable()
 
 
 async def test_a_batch_keeps_its_order_over_all_its_units(hub: SmallHub) -> None:

@@ -1,6 +1,7 @@
 """Whom each connection is told of: all others, with the way there, and never its own."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ from hypothesis import strategies as st
 
 from angelia.bus.agents import remove_agent
 from angelia.bus.neighbours import place_id
-from angelia.bus.rosters import changes, rows_for_hermes, rows_for_hub
+from angelia.bus.rosters import CHANGES, changes, rows_for_hermes, rows_for_hub, tell_changes
+from angelia.bus.subscribe import detach
 from angelia.model.connection import Away
 from angelia.model.limits import Limits
 from angelia.protocol.hub import HubRow
+from tests.fakes.clock import settle
 from tests.fakes.two_hubs import LinkedHub, Neighbourhood
 
 OPS: dict[str, object] = {"profile": "ops", "connection_id": "vps-1", "title": "Ops Bot", "description": "runs it"}
@@ -185,3 +188,33 @@ def _reached(lines: Any) -> dict[int, set[int]]:
             found[one] |= found[other]
             found[other] |= found[one]
     return {number: there - {number} for number, there in found.items()}
+
+
+async def test_whatever_others_may_have_to_be_told_of_is_said_at_once(three: Neighbourhood) -> None:
+    mid = three["mid"]
+    tell_changes(mid.bus)
+    with mid.bus.signals.watch(CHANGES) as watch:
+
+        async def is_said(change: Awaitable[object]) -> bool:
+            ticket = watch.ticket()
+            await change
+            await settle()
+            return watch.changed(ticket).done()
+
+        for change in (
+            mid.know("eve", member=True), remove_agent(mid.bus, "eve"), mid.push("mac", OPS),
+            mid.connect("rack", three["rack"].me, share=()), mid.listen("max"),
+        ):  # fmt: skip
+            assert await is_said(change)
+        assert not await is_said(mid.send("max", "max"))
+        assert await is_said(detach(mid.bus, mid.bus.streams.attached["max"]))
+
+
+async def test_only_what_desktops_push_gets_old_by_time_alone(three: Neighbourhood) -> None:
+    lap, mid = three["lap"], three["mid"]
+    before = [changes(hub.bus) for hub in (lap, mid)]
+    await mid.push("mac", OPS)
+    pushed = changes(mid.bus)
+    await three.clock.advance(60)
+    assert changes(lap.bus) == before[0]
+    assert changes(mid.bus) != pushed

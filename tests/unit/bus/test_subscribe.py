@@ -279,6 +279,49 @@ async def test_a_break_gives_back_and_counts_only_what_was_written(hub: SmallHub
     assert len(hub.bus.leases) == 3
 
 
+async def test_whoever_sends_does_not_wait_until_all_that_were_cut_have_given_back(hub: SmallHub) -> None:
+    """A hundred readers and their windows: others' units go between theirs."""
+    names = [f"reader{number}" for number in range(100)]
+    await hub.know(*names)
+    readers = [(await hub.listen(name)).jam() for name in names]
+    for name, reader in zip(names, readers, strict=True):
+        await hub.send_all(*"1234567890", to=name)
+        assert len(await reader.read()) == 10
+    for reader in readers:
+        await detach(hub.bus, reader.stream)
+    left = await hub.bus.store.write(lambda tx: len(hub.bus.streams.attached))
+    assert 80 < left < 100
+    await settle()
+    assert hub.bus.streams.attached == {}
+    rows = [parcel.delivery for name in names for parcel in await hub.mailbox(name)]
+    assert {(row.state, row.used) for row in rows} == {(State.QUEUED, 1)}
+    assert len(rows) == 1000
+
+
+async def test_those_that_were_cut_as_the_hub_stops_give_back_at_once(hub: SmallHub) -> None:
+    names = [f"reader{number}" for number in range(100)]
+    await hub.know(*names)
+    readers = [await hub.listen(name) for name in names]
+    await close_bus(hub.bus)
+    for reader in readers:
+        await detach(hub.bus, reader.stream)
+    assert await hub.bus.store.write(lambda tx: len(hub.bus.streams.attached)) == 0
+
+
+async def test_many_that_come_back_fetch_a_few_at_a_time(hub: SmallHub) -> None:
+    names = [f"reader{number}" for number in range(10)]
+    await hub.know(*names)
+    for name in names:
+        await hub.send_all("x" * 300_000, "y" * 300_000, to=name)
+    readers = [await hub.listen(name) for name in names]
+    async with asyncio.TaskGroup() as tasks:
+        fetching = [tasks.create_task(next_items(hub.bus, reader.stream)) for reader in readers]
+        await asyncio.sleep(0)
+        waits = await hub.bus.store.write(lambda tx: sum(bool(tx.load(name).ready) for name in names))
+    assert waits >= 8
+    assert [len(task.result()) for task in fetching] == [2] * 10
+
+
 async def test_what_is_nacked_and_handed_over_anew_is_not_written_yet(hub: SmallHub) -> None:
     reader = await hub.listen(hand=Hand.MANUAL)
     sent = await hub.send()

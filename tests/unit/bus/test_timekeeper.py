@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -12,8 +13,18 @@ from angelia.bus.claim import claim
 from angelia.bus.core import close_bus
 from angelia.bus.directory import digest_of
 from angelia.bus.ports import Parcel, Scope
+from angelia.bus.streams import Stream
 from angelia.bus.subscribe import End, KeepAlive, next_items
-from angelia.bus.timekeeper import SICK_STORE_SECONDS, SWEEP_BATCH, keep_time, patrol, sweep
+from angelia.bus.timekeeper import (
+    CUT_AT_ONCE,
+    LATE_SHARE,
+    LOOK_SECONDS,
+    SICK_STORE_SECONDS,
+    SWEEP_BATCH,
+    keep_time,
+    patrol,
+    sweep,
+)
 from angelia.bus.visits import Visit
 from angelia.model.delivery import Hand, State
 from angelia.model.errors import DiskFull
@@ -97,9 +108,9 @@ async def test_a_message_goes_with_the_last_of_its_deliveries(hub: SmallHub) -> 
 async def test_a_backlog_is_settled_in_batches_without_a_pause(hub: SmallHub) -> None:
     await hub.send_all(*["x"] * (SWEEP_BATCH + 10), ttl_seconds=1)
     await hub.clock.advance(2)
-    assert await sweep(hub.bus) == 0.0
+    assert not await sweep(hub.bus)
     assert len(await hub.mailbox("ann", State.FAILED)) == SWEEP_BATCH
-    assert await sweep(hub.bus) > 0.0
+    assert await sweep(hub.bus)
     assert len(await hub.mailbox("ann", State.FAILED)) == SWEEP_BATCH + 10
 
 
@@ -107,10 +118,32 @@ async def test_a_sick_store_is_swept_again_later(store: TroubledStore, troubled:
     await troubled.send(ttl_seconds=1)
     await troubled.clock.advance(2)
     store.refusal = DiskFull("no room")
-    assert await sweep(troubled.bus) == SICK_STORE_SECONDS
-    store.refusal = None
     await sweep(troubled.bus)
-    assert await troubled.mailbox() == []
+    assert troubled.bus.timers.sweep_at == troubled.clock.now() + SICK_STORE_SECONDS * 1000
+    store.refusal = None
+    async with time_kept(troubled):
+        await troubled.clock.advance(SICK_STORE_SECONDS + 0.1)
+        assert await troubled.mailbox() == []
+
+
+async def test_the_next_sweep_is_known_to_the_millisecond(hub: SmallHub) -> None:
+    early = await hub.send(ttl_seconds=60)
+    await hub.send(ttl_seconds=90)
+    await sweep(hub.bus)
+    assert hub.bus.timers.sweep_at == early.envelope.expires_at
+    await hub.ack(await hub.take_one())
+    await hub.ack(await hub.take_one())
+    await hub.clock.advance(61)
+    await sweep(hub.bus)
+    assert hub.bus.timers.sweep_at == (await hub.row(early)).sweep_at
+
+
+async def test_what_is_stored_while_a_sweep_is_under_way_is_not_forgotten(hub: SmallHub) -> None:
+    await hub.send(ttl_seconds=3600)
+    sent, _ = await asyncio.gather(hub.send(ttl_seconds=1), sweep(hub.bus))
+    assert hub.bus.timers.sweep_at == sent.envelope.expires_at
+    _, sent = await asyncio.gather(sweep(hub.bus), hub.send(ttl_seconds=1))
+    assert hub.bus.timers.sweep_at == sent.envelope.expires_at
 
 
 async def test_a_hub_that_was_away_settles_what_ran_out_meanwhile(hub: SmallHub) -> None:
@@ -138,6 +171,47 @@ async def test_time_runs_by_itself(hub: SmallHub) -> None:
         assert await hub.state(expires) is State.FAILED
         assert (await hub.row(held)).state is State.QUEUED
         assert len(await hub.take("bob")) == 1
+
+
+async def test_what_expires_sooner_than_was_slept_for_does_so_in_time(hub: SmallHub) -> None:
+    await hub.send(ttl_seconds=3600)
+    async with time_kept(hub):
+        await hub.clock.advance(0.3)
+        sent = await hub.send(ttl_seconds=1)
+        await hub.clock.advance(0.9)
+        assert await hub.state(sent) is State.QUEUED
+        await hub.clock.advance(0.2)
+        assert await hub.state(sent) is State.FAILED
+
+
+async def test_what_time_must_change_at_once_is_changed_at_once(hub: SmallHub) -> None:
+    sent = await hub.send(ttl_seconds=1, intent="request")
+    held = await hub.take_one(lease_seconds=1800)
+    async with time_kept(hub):
+        await hub.clock.advance(2.3)
+        await hub.ack(held)
+        await hub.clock.advance(0.1)
+        assert (await hub.row(sent)).reason == "delivery_timeout"
+
+
+async def test_what_expired_while_the_machine_slept_is_found_at_the_next_beat(hub: SmallHub) -> None:
+    sent = await hub.send(ttl_seconds=3600)
+    async with time_kept(hub):
+        await hub.clock.advance(0.3)
+        before = hub.clock.now
+        hub.clock.now = lambda: before() + 7_200_000  # type: ignore[method-assign]
+        await hub.clock.advance(LOOK_SECONDS)
+        assert await hub.state(sent) is State.FAILED
+
+
+async def test_an_idle_hub_leaves_its_store_alone(store: TroubledStore, troubled: SmallHub) -> None:
+    await troubled.send(ttl_seconds=3600)
+    async with time_kept(troubled):
+        await troubled.listen("cat")
+        await troubled.clock.advance(1)
+        before = store.commits
+        await troubled.clock.advance(600)
+        assert store.commits == before
 
 
 async def test_a_reminder_is_heard_while_the_timekeeper_sleeps(hub: SmallHub) -> None:
@@ -168,6 +242,7 @@ async def test_what_is_at_work_under_a_token_that_was_rotated_ends_within_a_seco
     async with time_kept(hub):
         old, _ = await make_token(hub.bus, ADMIN, "ann")
         with Visit(hub.bus.directory.visits, digest_of(old), lambda: ended.append(hub.clock.now())):
+            await hub.clock.advance(1.7)  # so that its end falls upon no beat
             await make_token(hub.bus, ADMIN, "ann")
             over = hub.clock.now() + OVERLAP_SECONDS * 1000
             await hub.clock.advance(OVERLAP_SECONDS - 1)
@@ -231,6 +306,43 @@ async def test_a_door_that_needs_no_keep_alive_is_not_woken_each_second_from_the
             assert waiting.result() == [KeepAlive()]
 
 
+async def test_streams_that_were_opened_one_by_one_are_kept_alive_at_a_few_moments(hub: SmallHub) -> None:
+    await hub.know(*(f"agent{number}" for number in range(30)))
+    written: dict[int, list[float]] = {number: [] for number in range(30)}
+    async with asyncio.TaskGroup() as tasks, time_kept(hub):
+        for number, moments in written.items():
+            stream = (await hub.listen(f"agent{number}")).stream
+            tasks.create_task(next_items(hub.bus, stream))
+            await settle()
+            moments.append(hub.clock.monotonic())
+
+            def write(_: Parcel | None, stream: Stream = stream, moments: list[float] = moments) -> None:
+                moments.append(hub.clock.monotonic())
+                hub.bus.streams.wrote(stream, 1, hub.clock.monotonic())
+
+            stream.sink = write
+            await hub.clock.advance(0.51)
+        await hub.clock.advance(60)
+    for moments in written.values():
+        pauses = [later - earlier for earlier, later in pairwise([*moments, hub.clock.monotonic()])]
+        assert max(pauses) <= KEEPALIVE + LOOK_SECONDS * LATE_SHARE, moments
+        assert min(pauses[:-1]) > KEEPALIVE / 2, moments
+    kept = {moment for moments in written.values() for moment in moments[1:]}
+    assert len(kept) <= 75 / LOOK_SECONDS
+
+
+async def test_a_keep_alive_that_left_at_once_is_not_looked_at_again(hub: SmallHub) -> None:
+    reader = await hub.listen()
+    async with asyncio.TaskGroup() as tasks, time_kept(hub):
+        tasks.create_task(next_items(hub.bus, reader.stream))
+        await settle()
+        reader.stream.sink = lambda _: hub.bus.streams.wrote(reader.stream, 1, hub.clock.monotonic())
+        await hub.clock.advance(KEEPALIVE + 0.1)
+        asked = reader.socket.asked
+        await hub.clock.advance(4)
+        assert (reader.socket.asked, hub.bus.streams.unsure) == (asked, set())
+
+
 async def test_a_keep_alive_passes_a_task_that_waits_and_a_fault_in_one_stops_no_other(hub: SmallHub) -> None:
     written: list[Parcel | None] = []
 
@@ -283,6 +395,36 @@ async def test_a_reader_that_takes_no_byte_for_ten_seconds_is_cut(hub: SmallHub)
     await reader.close()
     row = await hub.row(sent)
     assert (row.state, row.used) == (State.QUEUED, 1)
+
+
+async def test_a_reader_that_stalls_while_nobody_looks_is_found_soon_enough(hub: SmallHub) -> None:
+    await hub.send(to="cat", ttl_seconds=3600)  # so that nothing of what follows is due sooner
+    async with time_kept(hub):
+        reader = (await hub.listen()).jam()
+        await hub.clock.advance(0.3)
+        await hub.send()
+        await reader.read()
+        await hub.clock.advance(9.9)
+        assert not reader.socket.aborted
+        await hub.clock.advance(2.2)
+        assert reader.socket.aborted
+        await reader.items()
+
+
+async def test_many_that_stall_together_are_cut_a_few_at_a_time_and_soon_all(hub: SmallHub) -> None:
+    async with time_kept(hub):
+        readers = [(await hub.listen(f"reader-{number}")).jam() for number in range(2 * CUT_AT_ONCE + 5)]
+        for number, reader in enumerate(readers):
+            await hub.send(to=f"reader-{number}")
+            await reader.read()
+        cut: list[int] = []
+        for _ in range(400):
+            await hub.clock.advance(0.05)
+            if (count := sum(reader.socket.aborted for reader in readers)) > sum(cut):
+                cut.append(count - sum(cut))
+        assert cut == [CUT_AT_ONCE, CUT_AT_ONCE, 5]
+        for reader in readers:
+            await reader.items()
 
 
 async def test_a_reader_that_is_slow_and_takes_something_is_not_cut(hub: SmallHub) -> None:

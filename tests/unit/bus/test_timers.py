@@ -98,3 +98,14 @@ async def test_a_poke_between_the_look_and_the_wait_is_not_lost() -> None:
     timers.at(1.0, lambda: None)
     await asyncio.wait_for(poked, 1)
     assert not timers.poked().done()
+
+
+async def test_only_an_earlier_sweep_pokes() -> None:
+    timers = Timers()
+    assert timers.sweep_at == 0, "at once after a start"
+    timers.sweep_at = 5000
+    poked = timers.poked()
+    timers.sweep_by(6000)
+    assert (poked.done(), timers.sweep_at) == (False, 5000)
+    timers.sweep_by(4000)
+    assert (poked.done(), timers.sweep_at) == (True, 4000)

@@ -344,7 +344,7 @@ HUBS = ("lap", "mid", "rack")
 WAYS = (("lap", "mid"), ("mid", "lap"), ("mid", "rack"), ("rack", "mid"))
 STEPS = st.one_of(
     st.tuples(st.just("send"), st.sampled_from([("cat", "lap", "ann"), ("ann", "rack", "cat"), ("max", "mid", "ann")])),
-    st.tuples(st.sampled_from(["carry", "lose", "crash", "tell", "half"]), st.sampled_from(WAYS)),
+    st.tuples(st.sampled_from(["carry", "lose", "crash", "tell", "half", "up", "down"]), st.sampled_from(WAYS)),
     st.tuples(st.sampled_from(["restart", "answer"]), st.sampled_from(HUBS)),
 )
 
@@ -352,8 +352,8 @@ STEPS = st.one_of(
 @settings(max_examples=12)
 @given(st.lists(STEPS, max_size=25))
 def test_nothing_is_lost_nothing_comes_twice_and_every_request_settles(steps: list[tuple[str, Any]]) -> None:
-    """Lines lose answers, hubs die between any two steps, outcomes come when they like: at the end all is as if nothing
-    had happened."""
+    """Lines lose answers, come up, go down and are full, hubs die between any two steps, outcomes come when they like:
+    at the end all is as if nothing had happened, the order too."""
 
     async def follow() -> None:
         three = await Neighbourhood.of(lap="cat", mid="max", rack="ann")
@@ -373,8 +373,10 @@ def test_nothing_is_lost_nothing_comes_twice_and_every_request_settles(steps: li
         for name, agent in (("lap", "cat"), ("mid", "max"), ("rack", "ann")):
             there = [p.envelope for p in await three[name].mailbox(agent, *State)]
             assert len({envelope.id for envelope in there}) == len(there)
-            got = sorted(envelope.id for envelope in there if envelope.kind is Kind.MESSAGE)
-            assert got == sorted(id for id, _, _, to in asked if to == agent)
+            got = [envelope for envelope in there if envelope.kind is Kind.MESSAGE]
+            for sender in at:
+                came = [envelope.id for envelope in got if envelope.sender.partition("@")[0] == sender]
+                assert came == [id for id, name, _, to in asked if (name, to) == (sender, agent)]
             answers = sorted(envelope.in_reply_to or "" for envelope in there if envelope.kind is Kind.REPLY)
             assert answers == sorted(id for id, sender, _, _ in asked if sender == agent)
         for id, _, home, to in asked:
@@ -408,6 +410,11 @@ async def _step(three: Neighbourhood, asked: list[tuple[str, str, str, str]], wh
     if what == "half":
         await link.carry(1)
         return
+    if what in ("up", "down"):
+        link.down()
+        if what == "up":
+            await link.up(window=2)
+        return
     if what == "crash":  # the other side has it, and this hub dies before it hears so
         items = [item for parcel in await link.take() if (item := link.near.item(parcel)) is not None]
         await link.far.arrive(link.far_name, *map(msgspec.to_builtins, items))
@@ -419,6 +426,9 @@ async def _step(three: Neighbourhood, asked: list[tuple[str, str, str, str]], wh
 
 async def _restart(three: Neighbourhood, name: str) -> None:
     await three[name].reopen()
+    for link in three.links:
+        if link.near is three[name]:
+            link.down(died=True)
     for connection in three[name].bus.neighbours.connections:
         three[name].bus.neighbours.set_up(connection, up=True)
 

@@ -20,6 +20,7 @@ from angelia.client.calls import Calls
 from angelia.client.client import Client
 from angelia.client.core.verbs import Verbs
 from angelia.client.errors import HubError, LostHub, NoHub, NotAHub, TimedOut
+from tests.acceptance.hub import free_port
 from tests.fakes.fake_hub import FakeHub, answer, drop, hold, problem, raw
 from tests.rigs.drivers import DRIVERS, EVERY_LOOP, Driver
 
@@ -41,12 +42,6 @@ def driver(request: pytest.FixtureRequest) -> Any:
 def calls(hub: FakeHub, driver: Any) -> Iterator[Driver]:
     with driver(hub.url, name="scout", patience_seconds=5, pause=lambda _: None) as made:
         yield made
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 # ---- what goes out

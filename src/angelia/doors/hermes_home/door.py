@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from angelia.bus.beat import to_beat
 from angelia.bus.core import Bus
 from angelia.bus.rosters import afar, is_online
 from angelia.doors.hermes_home.files import Letter, RelayFiles
@@ -46,7 +47,7 @@ class HermesHome:
             seen, looked, unanswered = 0, -FOUND_SECONDS, -UNANSWERED_SECONDS
             while True:
                 if not self._files.is_there:
-                    await asyncio.sleep(ABSENT_SECONDS)
+                    await self._wait_for_it()
                     continue
                 changed, now = self._files.outbox_changed(), time.monotonic()
                 fresh = changed and time.time_ns() - changed < TICK_NS + int(LOOK_SECONDS * 2e9)
@@ -59,6 +60,10 @@ class HermesHome:
                     for letter in await self._look(self._files.unanswered):
                         self._start(tasks, letter)
                 await asyncio.sleep(LOOK_SECONDS)
+
+    async def _wait_for_it(self) -> None:
+        """Until it is looked for again."""
+        await asyncio.sleep(to_beat(time.monotonic(), ABSENT_SECONDS))
 
     async def _look(self, look: Callable[[], list[Letter]]) -> list[Letter]:
         try:
@@ -99,10 +104,13 @@ class HermesHome:
         seen, written, looked = -1, -ROSTER_SECONDS, -ROWS_SECONDS
         rows: list[Row] = []
         while True:
+            if not self._files.is_there:
+                await self._wait_for_it()
+                continue
             now = time.monotonic()
             due, look = now - written >= ROSTER_SECONDS, now - looked >= ROWS_SECONDS
             changed = self._files.roster_changed() != seen
-            if self._files.is_there and (due or changed or (look and rows != self._rows())):
+            if due or changed or (look and rows != self._rows()):
                 rows, written, looked = self._rows(), now if due else written, now
                 try:
                     await asyncio.to_thread(self._put_roster, rows, due)

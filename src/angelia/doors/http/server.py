@@ -48,8 +48,28 @@ class _Crowded(asyncio.Protocol):
         transport.close()
 
 
+class _State(ServerState):
+    """uvicorn's, in which the ``Date`` of each answer is right without anybody waking up for it."""
+
+    def __init__(self) -> None:
+        self._second, self._date = -1, b""
+        super().__init__()
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """What every answer says."""
+        second = int(time.time())
+        if second != self._second:
+            self._second, self._date = second, formatdate(second, usegmt=True).encode()
+        return [(b"date", self._date)]
+
+    @default_headers.setter
+    def default_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """uvicorn begins with none."""
+
+
 class HubServer:
-    """Serves ``app`` on sockets that already listen. ``start``, then ``run`` until it is cancelled, then ``stop``."""
+    """Serves ``app`` on sockets that already listen, from ``start`` to ``stop``."""
 
     def __init__(
         self,
@@ -89,7 +109,7 @@ class HubServer:
             timeout_keep_alive=int(patience.idle_seconds),
         )
         self._config.load()
-        self._state = ServerState()
+        self._state = _State()
         self._listeners: list[asyncio.Server] = []
 
     @property
@@ -99,12 +119,17 @@ class HubServer:
 
     async def start(self) -> None:
         """Begin to accept; who has waited since the sockets listened is served first."""
-        self._tell_date()
         loop = asyncio.get_running_loop()
         # The loop listens once more, so the length of the queue has to be said once more.
         for listener in self._tcp:
             open_tcp = self._factory(by_socket=False)
-            server = await loop.create_server(open_tcp, sock=listener, ssl=self._tls, backlog=BACKLOG)
+            server = await loop.create_server(
+                open_tcp,
+                sock=listener,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else self._patience.head_seconds,  # else a minute
+                backlog=BACKLOG,
+            )
             self._listeners.append(server)
         for listener in self._unix:
             open_unix = self._factory(by_socket=True)
@@ -123,15 +148,6 @@ class HubServer:
         if time.monotonic() - self._told_at >= _TELL_SECONDS:
             self._told_at = time.monotonic()
             log.warning("%d connections are open, as many as can be: new ones are closed", self.connections)
-
-    async def run(self) -> None:
-        """Keep the ``Date`` header right; ends when it is cancelled."""
-        while True:
-            self._tell_date()
-            await asyncio.sleep(1)
-
-    def _tell_date(self) -> None:
-        self._state.default_headers = [(b"date", formatdate(time.time(), usegmt=True).encode())]
 
     def close_listeners(self) -> None:
         """From here on new connections are refused."""

@@ -15,6 +15,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.frames import Frame
 
+from angelia.bus.beat import to_beat
 from angelia.doors.http.connection import KEY, Connection
 
 PING_SECONDS = (
@@ -104,6 +105,10 @@ class HubWebSocket(WebSocketsSansIOProtocol):
     def shutdown(self) -> None:
         """The hub stops: close it once those who are on it have had a moment to say goodbye."""
         self.loop.call_later(GOODBYE_SECONDS, super().shutdown)
+
+    def schedule_ping(self) -> None:
+        """Ping at the next beat, as all others are."""
+        self.ping_timer = self.loop.call_later(to_beat(self.loop.time(), PING_SECONDS), self.send_keepalive_ping)
 
     def keepalive_timeout(self) -> None:
         """Whoever does not answer does not read a goodbye either."""
