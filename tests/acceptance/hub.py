@@ -5,9 +5,11 @@ Unix socket; every wait has an end, and what fails shows what the hub said. Noth
 here.
 """
 
+import errno
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -29,6 +31,7 @@ MARGIN = 3  # what is promised in seconds is waited for so many times as long: m
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOOK_SECONDS = 0.01
 READY_SECONDS = 20.0
+_kept_ports: dict[int, socket.socket] = {}  # that this process was given: each with what keeps it
 
 
 def eventually(look: Callable[[], Any], seconds: float = 10.0, what: str = "") -> Any:
@@ -76,14 +79,35 @@ class _Unix(http.client.HTTPConnection):
 
 
 def free_port() -> int:
-    """A port that nobody has, on IPv4 and on IPv6."""
+    """A port that nobody has, on IPv4 and on IPv6, and that nobody else is given while this process lasts.
+
+    It is none of those that the kernel gives to connections as they are made (from 32768 on with Linux, 49152 with
+    macOS), so that it is still free when a hub that was killed wants it back. A UDP socket on it keeps it for us: other
+    processes of the tests look for that, and it is in no way of TCP.
+    """
     while True:
-        with socket.socket() as four:
-            four.bind(("127.0.0.1", 0))
-            port = int(four.getsockname()[1])
-            with socket.socket(socket.AF_INET6) as six, suppress(OSError):
-                six.bind(("::1", port))
+        port = random.randrange(20_000, 32_000)
+        kept = socket.socket(type=socket.SOCK_DGRAM)
+        with socket.socket() as four, socket.socket(socket.AF_INET6) as six:
+            if _binds(kept, "127.0.0.1", port) and _binds(four, "127.0.0.1", port) and _binds(six, "::1", port):
+                _kept_ports[port] = kept
                 return port
+        kept.close()
+
+
+def _binds(sock: socket.socket, host: str, port: int) -> bool:
+    """False where somebody has that port. A machine without IPv6 has nobody on it."""
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE
+    return True
+
+
+def give_back_port(port: int) -> None:
+    """Others may have it from now on."""
+    if (kept := _kept_ports.pop(port, None)) is not None:
+        kept.close()
 
 
 def environment(home: Path, source: Path | str | None = None, **more: str) -> dict[str, str]:
@@ -118,6 +142,7 @@ class Hub:
 
     def __exit__(self, *_: object) -> None:
         self.kill9()
+        give_back_port(self.port)
         shutil.rmtree(self.base, ignore_errors=True)
 
     # ---- the process

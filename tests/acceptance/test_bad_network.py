@@ -43,9 +43,11 @@ def test_minutes_of_bad_network_break_no_promise() -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_hundred_readers_that_stand_still_cost_the_others_nothing() -> None:
-    """Ordinary traffic beside as many readers that read, and beside these, under the same load."""
+    """Ordinary traffic beside as many readers that read, and beside these until all are cut, turn by turn, under the
+    same load."""
     result = stalled_readers(100)
     figures = result.figures
+    assert result.good, "\n".join(result.breaches)
     assert figures["failed"] == 0, figures
     assert figures["p99 ratio"] < 1.2 * MARGIN, figures
     assert figures["MB each stalled"] < 2, figures  # a window of 1 MiB, and what it is written from

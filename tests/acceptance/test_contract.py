@@ -22,6 +22,15 @@ def test_every_answer_is_one_that_the_document_names(admin: bool) -> None:
     assert found.requests > 50  # on a busy machine; ten times as many where it is quiet
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("admin", [False, True], ids=["an open caller", "an admin"])
+def test_in_minutes_too_every_answer_is_one_that_the_document_names(admin: bool) -> None:
+    with hub() as at:
+        found = run(at, admin=admin, seconds=300, seed=2)
+    assert found.well, found.said
+
+
 @pytest.mark.parametrize(
     ("path", "admin"),
     [

@@ -200,7 +200,7 @@ def test_broken_and_hostile_files_block_nothing(home: Home) -> None:
 def test_the_first_letter_of_an_id_is_the_message_and_its_answer_the_only_one(home: Home) -> None:
     """Whoever says a known id again gets no answer of its own, which would take the first one's place."""
     home.join("scout")
-    first = home.enqueue("sleep 1 first")
+    first = home.enqueue("sleep 2 first")  # longer than the others take to be looked at
     claimed = home.relay / "claimed" / f"{first}.json"
     eventually(claimed.exists)
     kept = claimed.read_bytes()
@@ -214,7 +214,7 @@ def test_the_first_letter_of_an_id_is_the_message_and_its_answer_the_only_one(ho
     assert not (home.relay / "replies" / f"{first}.json").exists()
     home.at.restart()  # no other letter has taken the place of what was claimed
     reply = home.reply(first, 30)
-    assert (reply["reply"], reply["error"]) == ("heard: sleep 1 first", "")
+    assert (reply["reply"], reply["error"]) == ("heard: sleep 2 first", "")
     home.enqueue("after the answer", file="late", **{"id": first})
     eventually(lambda: not list(outbox.glob("*.json")))
     assert home.reply(first) == reply

@@ -191,7 +191,7 @@ def test_keepalives_are_nothing_to_them(running: Hub, agent: str, reader: Opened
     """Several go by before, between and after messages; neither is an event, nor do they spoil one."""
     stream = reader(running, own(agent))
     for text in ("one", "two"):
-        time.sleep(KEEPALIVE_SECONDS * 6)  # the hub looks once a second
+        time.sleep(KEEPALIVE_SECONDS * 6)
         running.send(agent, text, "sender")
         event = stream.next()
         assert (event.kind, event.json["message"]["text"]) == ("message", text)

@@ -239,20 +239,24 @@ def test_guesses_are_slow_and_the_right_token_never_is() -> None:
     with hub() as at:
         made = key(at, "ann")
         statuses: list[int] = []
+        took: list[float] = []
         for _ in range(AT_ONCE):
             begun = time.monotonic()
             statuses.append(at.get("/v1/agents/ann/inbox", token="x" * 43).status)
-            assert time.monotonic() - begun < 1.0
+            took.append(time.monotonic() - begun)
+        is_not_slowed(took)
         assert statuses == [401] * AT_ONCE
         with ThreadPoolExecutor(60) as pool:  # they all come at once
             begun = time.monotonic()
             guessed = [pool.submit(guess, at, begun) for _ in range(60)]
             eventually(lambda: sum(each.done() for each in guessed) >= 40)
+            took.clear()
             for _ in range(20):  # and meanwhile whoever has the right one notices nothing, from the same address
                 started = time.monotonic()
                 assert at.get("/v1/agents/ann/inbox", token=made["token"]).status == 200
                 assert at.get("/status").status == 200
-                assert time.monotonic() - started < 1.0
+                took.append(time.monotonic() - started)
+            is_not_slowed(took)
             ended = [each.result() for each in guessed]
         waited = sorted(seconds for status, seconds, _ in ended if status == 401)
         assert len(waited) <= LONGEST_SECONDS + 2  # one a second, so many of them as may wait
@@ -265,7 +269,13 @@ def test_guesses_are_slow_and_the_right_token_never_is() -> None:
         assert [at.get("/status", admin=True, token="wrong").status for _ in range(AT_ONCE + 5)] == [401] * (
             AT_ONCE + 5
         )
-        assert time.monotonic() - begun < 5.0
+        assert time.monotonic() - begun < 5.0  # slowed, they would take one second each
+
+
+def is_not_slowed(took: list[float]) -> None:
+    """A guess waits for a second at least; a busy machine may hold up some requests, and not most of them."""
+    assert sorted(took)[len(took) // 2] < 1.0 / MARGIN, took
+    assert max(took) < 1.0 * MARGIN, took
 
 
 def guess(at: Hub, begun: float) -> tuple[int, float, str]:

@@ -181,7 +181,7 @@ def test_what_runs_is_seen_and_can_be_stopped(on: Turns) -> None:
 
 
 def test_a_turn_beyond_its_limit_is_ended_and_not_run_again(on: Turns) -> None:
-    on.join("scout", timeout_seconds=0.5)
+    on.join("scout", timeout_seconds=1.5)  # the program has to have begun by then
     assert on.ask("scout", "sleep 100")["failure"]["reason"] == "delivery_timeout"
     assert len(on.lines("begin")) == 1
     assert not on.lines("end")
@@ -250,7 +250,7 @@ def test_a_hub_that_stops_ends_its_turns_and_the_next_runs_them_once_more(on: Tu
 
 def test_a_killed_hubs_children_end_before_anything_runs_twice(on: Turns) -> None:
     on.join("scout")
-    sent = on.at.send("scout", "sleep 3", "ann", intent="request", replay="never")
+    sent = on.at.send("scout", "sleep 30", "ann", intent="request", replay="never")
     eventually(lambda: on.lines("begin"))
     on.at.kill9()
     assert group_of(on)

@@ -8,6 +8,7 @@ is asserted of them is coarse: nobody is refused, and nobody waits for an attack
 import asyncio
 import json
 import socket
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -30,6 +31,8 @@ WAIT_SECONDS = 0.5  # that an ordinary message may take, 99 times of 100, while 
 SPARE_BYTES = 24 * MIB  # that a hub may grow by: what it keeps for good, and the largest requests at work
 SECONDS = 0.6  # of an attack, at least
 SHARE = 200  # of one sender in one mailbox, in these tests
+FLOODS, FLOOD_SECONDS = 5, 1.0
+SOME_MILLISECONDS = 0.01
 _numbers = count()
 
 
@@ -428,22 +431,25 @@ class Flood:
 
 
 def test_a_flooding_sender_fills_its_share_and_no_more(at: Hub, beside: Beside) -> None:
-    """The others' p99 at most doubles: three times that on a busy machine, and never mind a few milliseconds."""
-    name = f"flooded{next(_numbers)}"
-    at.claim(name)
-    calm = beside.after(3.0)
-    before = at.memory
-    flood = Flood(at.port, name, "flooder")
-    beside.window()
-    flood.run(3.0)
-    others = beside.window()
-    print("calm:", calm)
-    check(at, others, before)
-    assert others.p99 < calm.p99 * 2 * MARGIN + 0.05, (calm, others)
-    assert flood.statuses[201] == SHARE, flood.statuses
-    assert set(flood.statuses) == {201, 429}, flood.statuses
-    assert at.inbox(name)["total"] == SHARE
-    assert at.send(name, "there is room for me", "neighbour")
+    """The others' p99 at most doubles, and never mind some milliseconds: calm and flood take turns, so that whatever
+    else the machine does is beside both, and the middle ones count."""
+    calm: list[float] = []
+    flooded: list[float] = []
+    for _ in range(FLOODS):
+        name, before = f"flooded{next(_numbers)}", at.memory
+        at.claim(name)
+        calm.append(beside.after(FLOOD_SECONDS).p99)
+        flood = Flood(at.port, name, "flooder")
+        flood.run(FLOOD_SECONDS)
+        others = beside.window()
+        flooded.append(others.p99)
+        check(at, others, before)
+        assert flood.statuses[201] == SHARE, flood.statuses
+        assert set(flood.statuses) == {201, 429}, flood.statuses
+        assert at.inbox(name)["total"] == SHARE
+        assert at.send(name, "there is room for me", "neighbour")
+    print("calm:", calm, "flooded:", flooded)
+    assert statistics.median(flooded) < 2 * statistics.median(calm) + SOME_MILLISECONDS, (calm, flooded)
 
 
 def test_a_loop_that_makes_up_names_ends(at: Hub, beside: Beside) -> None:

@@ -3,8 +3,9 @@
     python -m tests.rigs.beside PORT
 
 It is a process of its own, so that what a rig does in its process does not show in what is measured. Each line that it
-reads ends a window: it answers with a line of JSON, the times from sending a message to having it from the reader's
-stream. It ends with its input.
+reads ends a window: it answers with a line of JSON, the times until a message is there from the reader's stream. They
+count from when it was to be sent, not from when the one before had arrived: a hub that stands still for half a second
+holds up all that would have been sent in it. It ends with its input.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from pathlib import Path
 from tests.rigs.talk import Broken, Talk
 
 PAIRS = 4
-PAUSE_SECONDS = 0.02
+EACH_SECONDS = 0.05  # a message of each pair
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -89,10 +90,13 @@ class _Traffic:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(read())
             await arrived.get()
-            count = 0
+            count, due = 0, time.perf_counter()
             while True:
-                count += 1
-                begun = time.perf_counter()
+                count, due = count + 1, due + EACH_SECONDS
+                begun = due
+                if (early := due - time.perf_counter()) > 0:
+                    await asyncio.sleep(early)
+                    begun = time.perf_counter()
                 body = {"to": name, "text": str(count), "from": f"by{number}"}
                 try:
                     said = await sender.call("POST", "/v1/messages", body, seconds=60)
@@ -104,7 +108,6 @@ class _Traffic:
                 while await arrived.get() != str(count):
                     pass
                 self._took.append(time.perf_counter() - begun)
-                await asyncio.sleep(PAUSE_SECONDS)
 
     def told(self) -> str:
         took, failed = sorted(self._took) or [0.0], self._failed

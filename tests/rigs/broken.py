@@ -43,7 +43,9 @@ FAULTS: dict[str, Fault] = {
         ("lost",),
     ),
     "leases outlive the hub": Fault(
-        "storage/sqlite/opening.py", (("    desk.run(_END_LEASES, (returned_at,))\n", ""),), ("stranded",)
+        "storage/sqlite/opening.py",
+        (("            new = new._replace(sweep_at=max(old.expires_at, returned_at))\n", "            continue\n"),),
+        ("stranded",),
     ),
     "an ack is answered and not kept": Fault(
         "bus/claim.py",
@@ -83,7 +85,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "a break gives nothing back": Fault(
         "bus/subscribe.py",
-        (("            give_back(bus, tx, parcel, Event.LAPSE if used else Event.RELEASE, used=used)\n", ""),),
+        (("            put_back(bus, tx, delivery, Event.LAPSE if used else Event.RELEASE, used=used)\n", ""),),
         ("stranded",),
     ),
     "a failure is told to nobody": Fault(

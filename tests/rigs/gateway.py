@@ -96,12 +96,11 @@ async def desktop(
     port: int, *, query: str = "", headers: dict[str, str] | None = None, unix: str | None = None, ready: bool = True
 ) -> AsyncIterator[Desktop]:
     """A connection to the gateway, once it is ready; closed at the end."""
+    given = headers or {}
     if unix is not None:
-        opening = unix_connect(unix, "ws://localhost/api/ws", max_size=None)
+        opening = unix_connect(unix, f"ws://localhost/api/ws{query}", max_size=None, additional_headers=given)
     else:
-        opening = connect(
-            f"ws://127.0.0.1:{port}/api/ws{query}", max_size=None, proxy=None, additional_headers=headers or {}
-        )
+        opening = connect(f"ws://127.0.0.1:{port}/api/ws{query}", max_size=None, proxy=None, additional_headers=given)
     async with opening as socket, asyncio.TaskGroup() as tasks:
         found = Desktop(socket)
         beside = [tasks.create_task(found._read()), tasks.create_task(found._write())]

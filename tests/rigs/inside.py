@@ -3,9 +3,10 @@
     python -P tests/rigs/inside.py FOLDER up …
 
 What must stay true: the hub's own code is as it is; this imports nothing of the tests, and what is not asked for costs
-nothing. In FOLDER is a file of four numbers (``watched.py`` writes it: how far the wall clock is off, in nanoseconds;
-how many commits are left until it kills itself, 0 for never; 1 where it dies behind that commit instead of before it;
-and how many there were), and a socket: whoever connects gets one look at what is in the process.
+nothing. In FOLDER is a file of numbers (``watched.py`` writes it: how far the wall clock is off, in nanoseconds; how
+many commits are left until it kills itself, 0 for never; 1 where it dies behind that commit instead of before it; how
+many there were; until when one of the threads that read sits on whatever it reads, on the monotonic clock; and for how
+long it did), and a socket: whoever connects gets one look at what is in the process.
 """
 
 import asyncio
@@ -27,8 +28,10 @@ from typing import Any
 
 import apsw
 
-NUMBERS = struct.Struct("=4q")
-OFF, LEFT, BEHIND, SEEN = (8 * place for place in range(4))
+NUMBERS = struct.Struct("=6q")
+OFF, LEFT, BEHIND, SEEN, UNTIL, HELD = (8 * place for place in range(6))
+HOLD_STEPS, HOLD_SECONDS = 20, 0.005  # how often SQLite asks in a statement; how long one look takes
+REST_NS = 200_000_000
 
 
 class Numbers:
@@ -89,6 +92,29 @@ def dying(numbers: Numbers) -> None:
     apsw.connection_hooks.append(watch)
 
 
+def holding(numbers: Numbers) -> None:
+    """The first connection that only reads is in the middle of a statement until it is time, or is interrupted."""
+    slow: list[apsw.Connection] = []
+    again = [0]  # when it may be held the next time: what is run again because it was interrupted gets through
+
+    def watch(db: apsw.Connection) -> None:
+        def hold() -> bool:
+            begun = time.monotonic_ns()
+            if begun < again[0]:
+                return False
+            while time.monotonic_ns() < numbers[UNTIL] and not db.is_interrupted:
+                time.sleep(HOLD_SECONDS)
+            again[0] = time.monotonic_ns() + REST_NS
+            numbers[HELD] += time.monotonic_ns() - begun
+            return False
+
+        if not slow and db.readonly("main"):
+            slow.append(db)
+            db.set_progress_handler(hold, HOLD_STEPS)
+
+    apsw.connection_hooks.append(watch)
+
+
 def looked_into(path: Path) -> None:
     """Tell whoever connects what is in here."""
     path.unlink(missing_ok=True)
@@ -124,6 +150,8 @@ def main(folder: Path, words: list[str]) -> None:
     numbers = Numbers(folder / "numbers")
     jumping(numbers)
     dying(numbers)
+    if numbers[UNTIL]:
+        holding(numbers)
     looked_into(folder / "look")
     sys.argv = ["angelia", *words]
     runpy.run_module("angelia", run_name="__main__", alter_sys=True)

@@ -8,12 +8,13 @@ import os
 import signal
 import socket
 import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.acceptance.hub import Hub
-from tests.rigs.inside import BEHIND, LEFT, NUMBERS, OFF, SEEN
+from tests.rigs.inside import BEHIND, HELD, LEFT, NUMBERS, OFF, SEEN, UNTIL
 
 INSIDE = Path(__file__).with_name("inside.py")
 
@@ -57,7 +58,17 @@ class WatchedHub(Hub):
     @property
     def commits(self) -> int:
         """How many there were."""
-        return int(struct.unpack_from("=q", self._numbers.read_bytes(), SEEN)[0])
+        return self._get(SEEN)
+
+    def hold_reads(self, seconds: float) -> None:
+        """For so long one of its reading threads sits on whatever it reads. It has to be said, with 0, before the hub
+        starts, so that it can be said later."""
+        self._put(UNTIL, time.monotonic_ns() + int(seconds * 1e9))
+
+    @property
+    def held_seconds(self) -> float:
+        """For how long that thread sat on something, so far."""
+        return self._get(HELD) / 1e9
 
     def jump(self, seconds: float) -> None:
         """From now on the wall clock is so far from what it should be."""
@@ -81,6 +92,9 @@ class WatchedHub(Hub):
                 told += piece
         found: dict[str, Any] = json.loads(told)
         return Look(**found, descriptors=self.descriptors, memory=self.memory)
+
+    def _get(self, at: int) -> int:
+        return int(struct.unpack_from("=q", self._numbers.read_bytes(), at)[0])
 
     def _put(self, at: int, value: int) -> None:
         with self._numbers.open("r+b") as file:
