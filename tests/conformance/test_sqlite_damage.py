@@ -19,7 +19,6 @@ from angelia.model.errors import Unwell
 from angelia.model.query import Phrase, Query
 from angelia.storage.sqlite.opening import SMALL_PAGES
 from angelia.storage.sqlite.store import SqliteStore
-from angelia.storage.sqlite.view import SqliteView
 from tests.conformance.conftest import ROOMY
 from tests.conformance.mail import NOW, PLENTY, delivery, envelope, lease, put
 from tests.fakes.small_hub import SmallHub
@@ -477,7 +476,6 @@ async def test_pages_that_are_given_out_wrong_are_put_right_from_the_rows(
 
 
 def set_aside_count(view: View) -> int:
-    assert isinstance(view, SqliteView)
     return view.set_aside_count(9)
 
 
