@@ -58,7 +58,8 @@ def gone(at: Hub, name: str) -> None:
 def test_what_is_sent_while_a_stream_breaks_arrives_when_it_is_back(running: Hub, agent: str) -> None:
     """Again and again, with the break at any moment: each arrives, and none under a second id.
 
-    Not in order: what came back may come after later ones.
+    Not in order: what came back may come after later ones. Few enough that none waits for ten breaks: each of these may
+    have been the message's doing, and the tenth makes it a dead letter.
     """
     seen: list[str] = []
     ids: dict[str, str] = {}
@@ -68,21 +69,21 @@ def test_what_is_sent_while_a_stream_breaks_arrives_when_it_is_back(running: Hub
     with ThreadPoolExecutor(1) as other:
         for round_ in range(30):
             stream = Stream(running, native(agent), last_event_id=last_id)
-            sending = other.submit(_send_ten, running, agent, round_ * 10)
+            sending = other.submit(_send_five, running, agent, round_ * 5)
             for event in stream.messages(round_ % 9) if round_ % 9 else []:
                 _see(event.json, seen, ids)
             last_id = stream.last_id or last_id
             stream.abort()
             sending.result(20)
     with Stream(running, native(agent), last_event_id=last_id) as stream:
-        while len(seen) < 300:
+        while len(seen) < 150:
             _see(stream.next().json, seen, ids)
         assert stream.quiet(0.3) == []
-    assert sorted(map(int, seen)) == list(range(300))
+    assert sorted(map(int, seen)) == list(range(150))
 
 
-def _send_ten(at: Hub, to: str, first: int) -> None:
-    for number in range(first, first + 10):
+def _send_five(at: Hub, to: str, first: int) -> None:
+    for number in range(first, first + 5):
         at.send(to, str(number), "breaker")
 
 

@@ -49,4 +49,4 @@ async def test_refusals_leave_nothing_that_only_a_collection_would_free(store: S
 async def test_a_fault_of_ours_is_still_told_with_its_place(store: SqliteStore) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         await store.write(lambda tx: 1 / 0)
-    assert "test_writer.py" in str(caught.traceback[-1].path)
+    assert caught.traceback[-1].name == "<lambda>"
