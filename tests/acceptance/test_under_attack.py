@@ -11,6 +11,7 @@ import socket
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.rigs.wire import Incoming
 
 MIB = 1024 * 1024
 WAIT_SECONDS = 0.5  # that an ordinary message may take, 99 times of 100, while somebody attacks: calm it takes some ms
+HALF_SECONDS = 0.1  # and half of them, while it is frames
 SPARE_BYTES = 24 * MIB  # that a hub may grow by: what it keeps for good, and the largest requests at work
 SECONDS = 0.6  # of an attack, at least
 SHARE = 200  # of one sender in one mailbox, in these tests
@@ -296,19 +298,46 @@ def pour(sock: socket.socket, blob: bytes, seconds: float = 1.0) -> int:
         (frame(TEXT, b"x", last=False), frame(MORE, b"x", last=False)),
         (frame(TEXT, b"", last=False), frame(MORE, b"", last=False)),
         (b"", frame(PING, b"p" * 100)),
+        (b"", frame(PING, b"")),
+        (b"", frame(TEXT, b"")),
         (b"", frame(TEXT, b"{}")),
         (b"", frame(TEXT, b'{"jsonrpc":"2.0","id":1,"method":"no.such"}')),
         (b"", frame(TEXT, b'{"jsonrpc":"2.0","id":1,"method":"bot_relay.roster.get","params":{}}')),
         (b"", frame(TEXT, b'{"jsonrpc":"2.0","id":1,"method":"x","params":' + b"[" * 50_000 + b"}")),
     ],
-    ids=["fragments", "empty fragments", "pings", "no calls", "unknown calls", "calls", "deep calls"],
+    ids=[
+        "fragments",
+        "empty fragments",
+        "pings",
+        "empty pings",
+        "blanks",
+        "no calls",
+        "unknown calls",
+        "calls",
+        "deep calls",
+    ],
 )
 def test_frames_without_end_hold_up_nobody(at: Hub, beside: Beside, first: bytes, then: bytes) -> None:
     """Thousands of frames at once, from a peer that reads nothing of what it is answered."""
     blob = then * max(1, 60_000 // len(then))
     with opened(at) as sock:
         sock.sendall(first)
-        attacked(at, beside, lambda: pour(sock, blob))
+        others = attacked(at, beside, lambda: pour(sock, blob))
+    assert others.p50 < HALF_SECONDS * MARGIN, others
+
+
+def test_many_who_send_frames_without_end_hold_up_nobody(at: Hub, beside: Beside) -> None:
+    """However many they are, they wait for each other, and nobody else for them."""
+    before, blob = at.memory, frame(MORE, b"", last=False) * 10_000
+    beside.window()
+    with ExitStack() as lines, ThreadPoolExecutor() as at_once:
+        pouring = [lines.enter_context(opened(at)) for _ in range(8)]
+        for line in pouring:
+            line.sendall(frame(TEXT, b"", last=False))
+        list(at_once.map(lambda line: pour(line, blob), pouring))
+        others = beside.window()
+    check(at, others, before)
+    assert others.p50 < HALF_SECONDS * MARGIN, others
 
 
 def test_a_message_of_a_frame_each_is_bounded_as_a_whole(at: Hub, beside: Beside) -> None:

@@ -3,7 +3,8 @@
 What must stay true: whoever uses the connection hears of its end, whichever way it comes. A peer that answers no ping
 is cut off at once, also where bytes for it are still waiting. A message costs no more memory than its bytes, in however
 many frames it comes; pings cost none: one that finds earlier bytes unread has no answer, as the standard allows. Frames
-that come by the thousand are read a few in each turn of the loop, so that everybody else has a turn in between.
+that come by the thousand are read a few in each turn of the loop, so that everybody else has a turn in between; and
+where they are small, one such connection after another, with pauses, so that everybody else has the interpreter, too.
 """
 
 import asyncio
@@ -17,12 +18,17 @@ from websockets.frames import Frame
 
 from angelia.bus.beat import to_beat
 from angelia.doors.http.connection import KEY, Connection
+from angelia.doors.http.trickle import trickle_of
 
 PING_SECONDS = (
     20.0  # between two; as long again for the answer. Shorter than what closes a silent connection on the way
 )
 GOODBYE_SECONDS = 0.2  # some turns of the loop, with a thousand of them
 _PIECE_BYTES = 2048  # parsed in one turn of the loop: a millisecond, where they are three hundred empty frames
+# That come in a piece, or in a millisecond, before there is a pause: more calls than a hub answers in it, and whatever
+# is sent at full speed by those who mean it comes in larger ones.
+_FRAMES = 16
+_COUNT_SECONDS = 0.001
 
 
 class HubWebSocket(WebSocketsSansIOProtocol):
@@ -33,17 +39,23 @@ class HubWebSocket(WebSocketsSansIOProtocol):
         super().__init__(config, server_state, app_state)
         self._unread = bytearray()  # received, and not yet parsed
         self._turn: asyncio.Handle | None = None
+        self._frames, self._counted_since = 0, 0.0
+        self._trickle = trickle_of(self.loop)
 
     def data_received(self, data: bytes) -> None:
         """Parse a piece, and the rest in later turns; nothing more is read until then."""
         self._unread += data
-        if self._turn is None and not self.read_paused:
+        if not self._goes_on and not self.read_paused:
             self._parse()
         elif not self.transport.is_closing():
             self.transport.pause_reading()
 
+    @property
+    def _goes_on(self) -> bool:
+        """In a later turn, by itself."""
+        return self._turn is not None or self._trickle.has(self._go_on)
+
     def _parse(self) -> None:
-        self._turn = None
         piece = bytes(self._unread[:_PIECE_BYTES])
         del self._unread[:_PIECE_BYTES]
         super().data_received(piece)
@@ -53,18 +65,36 @@ class HubWebSocket(WebSocketsSansIOProtocol):
     def _read_on(self) -> None:
         if self.transport.is_closing():
             return
-        if self._unread:
+        if self._frames > _FRAMES:
+            self._frames = 0
             self.transport.pause_reading()
-            self._turn = self.loop.call_soon(self._parse)
+            self._trickle.join(self._go_on)
+        elif self._unread:
+            self.transport.pause_reading()
+            self._turn = self.loop.call_soon(self._go_on)
         else:
             self.transport.resume_reading()
+
+    def _go_on(self) -> None:
+        self._turn = None
+        if self._unread:
+            self._parse()
+        else:
+            self._read_on()
+
+    def handle_events(self) -> None:
+        """Count them."""
+        if (now := self.loop.time()) - self._counted_since >= _COUNT_SECONDS:
+            self._frames, self._counted_since = 0, now
+        self._frames += len(self.conn.events)
+        super().handle_events()
 
     async def receive(self) -> ASGIReceiveEvent:
         """The next message; when there is none, go on reading."""
         message = await self.queue.get()
         if self.read_paused and self.queue.empty():
             self.read_paused = False
-            if self._turn is None:
+            if not self._goes_on:
                 self._read_on()
         return message
 
@@ -78,6 +108,7 @@ class HubWebSocket(WebSocketsSansIOProtocol):
                 connection.on_lost()
         if self._turn is not None:
             self._turn.cancel()
+        self._trickle.leave(self._go_on)
         self._unread.clear()
         super().connection_lost(exc)
 

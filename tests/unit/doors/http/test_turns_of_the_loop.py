@@ -5,6 +5,7 @@ Here is what cannot be told apart from a busy machine from outside (`acceptance/
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from angelia.doors.http.protocol import HubProtocol, Patience
+from angelia.doors.http.trickle import PAUSE_SECONDS
 from angelia.doors.http.websocket import HubWebSocket
 
 HANDSHAKE = (
@@ -29,11 +31,13 @@ class Line(asyncio.Transport):
         super().__init__()
         self.written, self.unread, self.reading, self.closing = b"", 0, True, False
         self.protocol: Any = None
+        self.asked_at: list[float] = []  # what is unread, as each ping does
 
     def write(self, data: Any) -> None:
         self.written += bytes(data)
 
     def get_write_buffer_size(self) -> int:
+        self.asked_at.append(asyncio.get_running_loop().time())
         return self.unread
 
     def get_protocol(self) -> Any:
@@ -63,6 +67,12 @@ def config(app: Callable[..., Awaitable[None]]) -> uvicorn.Config:
 
 async def turn() -> None:
     await asyncio.sleep(0)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():
+            await turn()
 
 
 class Socket:
@@ -116,6 +126,67 @@ async def test_frames_by_the_thousand_leave_everybody_a_turn_and_are_not_read_ah
         turns += 1
     assert socket.received == ["x" * 10_000 + "y"]
     assert turns > 20
+    await until(lambda: socket.line.reading)
+
+
+async def test_small_frames_by_the_thousand_leave_the_interpreter_to_everybody_else(socket: Socket) -> None:
+    """Turns of the loop alone are not enough: a commit wants the interpreter a hundred times, in threads of its own."""
+    begun, pieces = asyncio.get_running_loop().time(), 33
+    socket.protocol.data_received(
+        frame(TEXT, b"") + frame(MORE, b"x" * 100) * 640 + frame(MORE | 0x80, b"y"),
+    )
+    await until(lambda: socket.received and socket.line.reading)
+    assert asyncio.get_running_loop().time() - begun > pieces * PAUSE_SECONDS
+
+
+async def test_many_who_send_small_frames_have_one_pause_after_another() -> None:
+    """Not all the same one: then there would be none."""
+    many = [await Socket().opened() for _ in range(4)]
+    for each in many:
+        each.protocol.data_received(frame(PING, b"x" * 100) * 100)
+        each.line.asked_at.clear()
+    for each in many:
+        await until(lambda line=each.line: line.reading)  # type: ignore[misc]
+        each.end()
+    asked = sorted((at, number) for number, each in enumerate(many) for at in each.line.asked_at)
+    between = [after - before for (before, one), (after, other) in pairwise(asked) if one != other]
+    assert len(between) > 4
+    assert min(between) > PAUSE_SECONDS
+
+
+async def test_nobody_waits_for_the_small_frames_of_those_who_are_gone(socket: Socket) -> None:
+    gone = [await Socket().opened() for _ in range(100)]
+    for each in gone:
+        each.protocol.data_received(frame(PING, b"") * 1000)
+        assert not each.line.reading
+        each.end()
+    begun = asyncio.get_running_loop().time()
+    socket.protocol.data_received(frame(PING, b"") * 300)
+    assert not socket.line.reading
+    await until(lambda: socket.line.reading)
+    assert asyncio.get_running_loop().time() - begun < len(gone) * PAUSE_SECONDS
+
+
+async def test_frames_of_some_letters_are_counted_over_several_turns(socket: Socket) -> None:
+    """A piece of 2048 bytes has fewer of them than may come in a millisecond."""
+    begun, data = asyncio.get_running_loop().time(), b"x" * 125
+    socket.protocol.data_received(frame(PING, data) * 1000)
+    await until(lambda: socket.line.reading)
+    assert asyncio.get_running_loop().time() - begun > 1000 / 16 / 4 * PAUSE_SECONDS  # most after two pieces
+
+
+async def test_large_frames_are_read_without_a_pause(socket: Socket) -> None:
+    """As a hub's link pours them: a turn of the loop for each piece, and no other; and so are some small ones."""
+    data, turns = b"x" * 60_000, 0
+    for _ in range(16):
+        socket.protocol.data_received(b"\x81\xfe" + len(data).to_bytes(2, "big") + MASK + data)
+    while len(socket.received) < 16:
+        await turn()
+        turns += 1
+    assert turns < 16 * len(data) / 2048 + 100
+    assert socket.line.reading
+    await asyncio.sleep(PAUSE_SECONDS)  # a millisecond of its own
+    socket.protocol.data_received(frame(PING, b"one") * 16)
     assert socket.line.reading
 
 
@@ -131,6 +202,7 @@ async def test_a_message_in_many_frames_is_kept_as_its_bytes_alone(socket: Socke
     socket.protocol.data_received(frame(TEXT, b"a"))
     for _ in range(100):
         socket.protocol.data_received(frame(MORE, b"x") + frame(MORE, b""))
+    await until(lambda: socket.line.reading)
     assert len(socket.protocol.frames) == 1
     assert bytes(socket.protocol.frames[0]) == b"a" + b"x" * 100
 
@@ -141,6 +213,7 @@ async def test_pings_of_a_peer_that_does_not_read_are_not_answered(socket: Socke
     socket.line.unread = 1
     socket.line.written = b""
     socket.protocol.data_received(frame(PING, b"two") * 100)
+    await until(lambda: socket.line.reading)
     assert socket.line.written == b""
     socket.line.unread = 0
     socket.protocol.data_received(frame(PING, b"three"))
