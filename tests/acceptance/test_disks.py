@@ -47,6 +47,10 @@ LOOKS_AWAY = {
         ),
         ("--flips", "100", "--large", "0"),
     ),
+    "what leads into the search index": (
+        Fault(INDEX, (("yield not all(row_sum(*row[:-1]) == row[-1] for row in rows)", "yield False"),), ("unseen",)),
+        ("--flips", "0", "--large", "40"),
+    ),
 }
 
 

@@ -17,7 +17,7 @@ from angelia.bus.ports import Found, Sight, Tx
 from angelia.model.errors import Unwell
 from angelia.model.query import Query, read_phrases
 from angelia.storage.sqlite.connect import Desk, open_writer
-from angelia.storage.sqlite.index import BUSY_CHANGES, BUSY_SECONDS, STEP_ROWS, SearchIndex
+from angelia.storage.sqlite.index import BUSY_CHANGES, BUSY_SECONDS, STEP_ROWS, SearchIndex, damage_of
 from angelia.storage.sqlite.migrate import known, migrate
 from angelia.storage.sqlite.queries import SQL
 from angelia.storage.sqlite.rows import CHECKED, CHECKSUM, delivery_row, message_row
@@ -117,6 +117,28 @@ def _rows_of_index(tx: Tx) -> int:
 def open_index(path: Path) -> tuple[Desk, SearchIndex]:
     desk = open_writer(path, "full", None)
     return desk, SearchIndex(desk, lambda call, whole: call(whole))
+
+
+async def test_what_it_writes_is_summed_through_merges_and_removals(path: Path) -> None:
+    """So that nothing passes for damaged that is not: after each step."""
+    store = await open_store(path)
+    dice = random.Random(1)
+    texts = [" ".join(f"w{dice.randrange(9999)}" for _ in range(60)) for _ in range(1500)]
+    image = path.with_name("image.db")
+    await store.write(lambda tx: [add(tx, number, text) for number, text in enumerate(texts, 1)])
+    image_of(path, image)
+    await store.close()
+    desk, index = open_index(image)
+    signs = 0
+    for removed in range(0, 1500, 300):
+        index.complete = False
+        while not index.complete:
+            index.work(0, lambda: True)
+            assert not any(damage_of(desk, 100))
+        signs = max(signs, desk.run("SELECT count(*) FROM search_idx")[0][0])
+        desk.run("DELETE FROM message WHERE number > ? AND number % 300 < 50", (removed,))
+    assert signs > 100
+    desk.close()
 
 
 async def test_a_step_is_small(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Bits that flip in the SQLite store's file, and checkpoints that broke off: what is served then, and what is told."""
 
+import asyncio
 import logging
 import os
 import shutil
@@ -54,6 +55,30 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(data)
 
 
+async def test_an_index_that_cannot_even_be_walked_is_made_anew(path: Path) -> None:
+    """Its cells lie where there are none: SQLite does not compare it with the rows then, it gives up."""
+    await filled(path, 40)
+    db = apsw.Connection(str(path))
+    [(page,)] = db.execute("SELECT pageno FROM dbstat WHERE name = 'delivery_open'").fetchall()
+    db.close()
+    copy, gave_up = path.with_name("copy.db"), 0
+    for place in range(9, 64, 9):
+        shutil.copyfile(path, copy)
+        data = bytearray(copy.read_bytes())
+        data[(page - 1) * 4096 + place] ^= 2
+        copy.write_bytes(data)
+        db = apsw.Connection(str(copy))
+        try:
+            db.execute("PRAGMA integrity_check(delivery)").fetchall()
+        except apsw.CorruptError:
+            gave_up += 1
+        db.close()
+        store = await open_store(copy)
+        assert len(await texts(store)) == 40
+        await store.close()
+    assert gave_up > 1
+
+
 async def test_what_was_set_aside_is_told_at_a_glance(path: Path) -> None:
     await filled(path, 3)
     other = apsw.Connection(str(path))
@@ -63,7 +88,7 @@ async def test_what_was_set_aside_is_told_at_a_glance(path: Path) -> None:
     hub = await SmallHub.open(store=store)
     await store.looked_through()
     assert (await glance(hub.bus, None, None)).problems[0] == (
-        "2 damaged rows: set aside and never served; the hub's log names them. Is the disk well?"
+        "2 damaged rows: set aside, never served; hub.log names them"
     )
     await store.close()
 
@@ -450,6 +475,60 @@ async def test_a_piece_of_the_search_index_that_is_damaged_is_seen(
     assert len((await store.search(Sight(), look, None, 99, PLENTY)).envelopes) == 5
     assert "the search index is damaged" in caplog.text
     await store.close()
+
+
+# One of the rows that lead to pages of the search index, and what can become of it. A smaller "term" takes words of the
+# page before along, which are found no more, and neither SQLite nor FTS5 sees anything wrong.
+SIGN = "(segid, term) = (SELECT segid, term FROM search_idx ORDER BY segid, term LIMIT 1 OFFSET 4)"
+SIGNS = {
+    "segid": "segid = segid + 64",
+    "term": "term = CAST(substr(term, 1, 2) || x'30' || substr(term, 4) AS BLOB)",
+    "term, shorter": "term = substr(term, 1, length(term) - 1)",
+    "term, its kind": "term = CAST(term AS TEXT)",
+    "pgno": "pgno = pgno + 2",
+    "pgno, its mark": "pgno = pgno + 1",
+    "pgno, nowhere": "pgno = pgno + 2048",
+}
+
+
+@pytest.fixture(scope="module")
+def many_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a search index of some ten pages."""
+    path = tmp_path_factory.mktemp("words") / "angelia.db"
+
+    async def fill() -> None:
+        store = await open_store(path)
+        for number in range(1, 61):
+            message = envelope(number, text=" ".join(f"w{number * each * 7919 % 100_000:05}" for each in range(1, 100)))
+            await store.write(lambda tx, m=message: _add(tx, m))  # type: ignore[misc]
+        await store.search(Sight(), Query(phrases=(Phrase("w07919"),)), None, 99, PLENTY)
+        await store.close()
+
+    asyncio.run(fill())
+    return path
+
+
+async def found(store: SqliteStore) -> list[int]:
+    """How many messages are found by each of many words."""
+    look = [Query(phrases=(Phrase(f"w{each * 7919 % 100_000:05}"),)) for each in range(1, 100)]
+    return [len((await store.search(Sight(), each, None, 99, PLENTY)).envelopes) for each in look]
+
+
+@pytest.mark.parametrize("what", SIGNS)
+def test_what_leads_to_a_page_of_the_search_index_does_not_change_unseen(
+    path: Path, many_words: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    shutil.copyfile(many_words, path)
+    change(path, f"UPDATE search_idx SET {SIGNS[what]} WHERE {SIGN}")
+
+    async def look() -> None:
+        store = await open_store(path)
+        await store.looked_through()
+        assert 0 not in await found(store)
+        assert "the search index is damaged" in caplog.text
+        await store.close()
+
+    asyncio.run(look())
 
 
 async def test_pages_that_are_given_out_wrong_are_put_right_from_the_rows(

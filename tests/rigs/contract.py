@@ -44,7 +44,7 @@ def run(hub: Hub, *, admin: bool, seconds: float, seed: int) -> Result:
     words = [
         "run", f"{hub.url}/openapi.json", "--seed", str(seed), "--max-time", str(int(seconds)), "--no-color",
         "--phases", "coverage,fuzzing,stateful", "--checks", CHECKS, "--exclude-path-regex", LEFT_OUT,
-        "--request-timeout", "30", "--max-failures", "10", "--warnings", "off", "--generation-database", "none",
+        "--request-timeout", "90", "--max-failures", "10", "--warnings", "off", "--generation-database", "none",
         "--generation-with-security-parameters", "false",
         *(["--header", f"Authorization: Bearer {token}"] if admin else []),
     ]  # fmt: skip

@@ -20,7 +20,6 @@ NEAR = 0.8  # of a mailbox's bound: time to look before its senders are refused
 UNREAD_SECONDS = 15 * MINUTE  # as long as Hermes' mail waits on a link; who polls at all has looked by then
 LOOKED_AT = 100  # mailboxes whose next message is looked up
 COUNTED = 1000  # dead letters, held messages, rows that were set aside
-NAMES_THEM = "the hub's log names them. Is the disk well?"
 FIGHT = 3  # takeovers within a minute: whoever restarts makes one
 NAMED = 20  # agents that are named for one kind of trouble
 PATIENCE_SECONDS = 2.0
@@ -71,7 +70,7 @@ async def glance(bus: Bus, failing: str | None, disk: Disk | None, links: Sequen
     found.problems = [
         *([failing] if failing else []),
         *_of_disk(disk),
-        *_counted(found.set_aside, "damaged row", f"set aside and never served; {NAMES_THEM}"),
+        *_counted(found.set_aside, "damaged row", "set aside, never served; hub.log names them"),
         *_counted(found.dead, "dead letter", "angelia dead lists them"),
         *_counted(found.held, "held message", "a person has to release them: angelia dead"),
         *_named(_near(bus, box) for box in boxes),

@@ -30,9 +30,15 @@ def run(argv: list[str], settings: Settings) -> int:
         "to do.",
         "angelia connections\nangelia connections --json | jq -r '.connections[] | select(.up | not).name'",
     )
+    made.add_argument("connection", metavar="CONNECTION", nargs="?", help="this one alone")
     given = parse.parse(made, argv)
     with session.anyone(settings).looks() as hub:
         found = hub.connections()
+    if given.connection:
+        found = [each for each in found if each.get("name") == given.connection]
+        if not found:
+            say.fault("not_found", f"no connection is called {given.connection}", as_json=given.json)
+            return exits.NO
     if given.json:
         say.data({"connections": found})
     elif not found:

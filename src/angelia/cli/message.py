@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from angelia.cli import exits, parse, say, session
-from angelia.cli.ages import age, before
+from angelia.cli.ages import before
 from angelia.cli.show import visible
 from angelia.cli.thread import MARGIN, notices
 
@@ -59,7 +59,7 @@ def _became(delivery: dict[str, Any]) -> str:
     told = [f"{delivery.get('to')}: {delivery.get('state')}"]
     last = [step for step in _STEPS if delivery.get(step)]
     if last:
-        told.append(f"for {age(delivery[last[-1]])}")
+        told.append(before(delivery[last[-1]]))
     if delivery.get("reason"):
         told.append(f"({delivery['reason']})")
     if (delivery.get("attempt") or 0) > 1:

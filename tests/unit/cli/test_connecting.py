@@ -140,7 +140,7 @@ def test_what_the_hub_refuses_is_passed_on(run: Run, hub: FakeHub) -> None:
         "connect mac ws://x --token-variable A --token-file /dev/null", "connect mac ws://x --password-variable P",
         "connect mac ws://x --user ann --password-variable P --token-variable T", "connect mac ws://x --away soon",
         "disconnect", "disconnect a b", "pair mac", "pair mac ws://x ABCD-EFGH-JKLM", "pair --share scout",
-        "connections mac",
+        "connections mac cloud",
     ],
 )  # fmt: skip
 def test_used_wrongly(run: Run, hub: FakeHub, line: str) -> None:
@@ -149,6 +149,14 @@ def test_used_wrongly(run: Run, hub: FakeHub, line: str) -> None:
 
 
 # ---- connections
+
+
+def test_one_connection_may_be_looked_at_alone(run: Run, hub: FakeHub) -> None:
+    hub.on(LIST, answer({"connections": [mac(), mac(name="laptop")]}))
+    assert [line.split()[0] for line in run("connections", "mac")[1].splitlines()] == ["NAME", "mac"]
+    code, out, err = run("connections", "box")
+    assert (code, out) == (1, "")
+    assert "no connection is called box" in err
 
 
 def test_the_list(run: Run, hub: FakeHub) -> None:

@@ -110,9 +110,9 @@ def test_message_in_full_with_what_became_of_it(run: Run, hub: FakeHub) -> None:
     assert hub.requests[0].path.endswith("?wait=50.0")
     assert out.startswith(
         "from hermes to human, 3 min ago\n"
-        "hermes: answered for 1 min at attempt 2\n"
-        "scout: failed for 1 h (queued_expired)\n"
-        "late: leased for 12 min by claim - in the agent's hands for 12 min\n"
+        "hermes: answered 1 min ago at attempt 2\n"
+        "scout: failed 1 h ago (queued_expired)\n"
+        "late: leased 12 min ago by claim - in the agent's hands for 12 min\n"
         "\na\nb"
     )
     assert f"the answer of hermes, {'1' * 32}:\n8080\n" in out

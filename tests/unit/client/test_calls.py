@@ -332,7 +332,7 @@ def test_they_are_found_at_the_package_root() -> None:
 def test_tasks_call_side_by_side(hub: FakeHub) -> None:
     """One that waits for its answer keeps nobody else from asking."""
     hub.on("POST /v1/leases/slow/ack", hold).on("GET /status", answer({"a": 1}))
-    with DRIVERS["asyncio"](hub.url, answer_seconds=5) as calls:
+    with DRIVERS["asyncio"](hub.url, answer_seconds=5, patience_seconds=0.5) as calls:
 
         def wait() -> None:
             with pytest.raises(LostHub):

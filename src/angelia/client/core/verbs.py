@@ -157,17 +157,18 @@ class Verbs:
 
     def ack(self, lease: str) -> Plan[dict[str, Any]]:
         """Say that a message is done with. Out: ``{state}``. Raises ``LeaseLost`` when somebody else took it since."""
-        return self._post(f"/v1/leases/{part(lease)}/ack", {})
+        return self.post.surely(f"/v1/leases/{part(lease)}/ack", {})
 
     def nack(
         self, lease: str, *, delay_seconds: float | None = None, reason: str | None = None
     ) -> Plan[dict[str, Any]]:
         """Give a message back, to be handed over again: after 1, 2, 4 … 60 s, or ``delay_seconds`` (0 to 3,600)."""
-        return self._post(f"/v1/leases/{part(lease)}/nack", {"delay_seconds": delay_seconds, "reason": reason})
+        given = told({"delay_seconds": delay_seconds, "reason": reason})
+        return self.post.surely(f"/v1/leases/{part(lease)}/nack", given)
 
     def renew(self, lease: str, *, lease_seconds: float | None = None) -> Plan[dict[str, Any]]:
         """Keep a message for longer, up to two hours in all. Out: ``{state, deadline}``. Raises ``LeaseLost``."""
-        return self._post(f"/v1/leases/{part(lease)}/renew", {"lease_seconds": lease_seconds})
+        return self.post.surely(f"/v1/leases/{part(lease)}/renew", told({"lease_seconds": lease_seconds}))
 
     def message(self, message_id: str, *, wait_seconds: float = 0.0) -> Plan[dict[str, Any]]:
         """A message and its receipt; with a wait, once a state has changed or the time is over.

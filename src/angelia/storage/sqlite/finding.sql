@@ -47,6 +47,17 @@ DELETE FROM search_sum;
 SELECT d.id, d.block, s.sum FROM search_data d LEFT JOIN search_sum s ON s.id = d.id WHERE d.id > ?1
 ORDER BY d.id LIMIT ?2;
 
+-- name: last_signs
+-- ?1 segment, ?2 how many at most.
+-- What FTS5 finds a block by: the least word in it that is not before it, shortened; its page * 2, and a mark.
+SELECT segid, term, pgno FROM search_idx WHERE segid = ? ORDER BY term DESC LIMIT ?;
+
+-- name: summed_signs
+-- ?1, ?2 after, ?3 limit. The sum of a sign stands under the id of its block, below zero. One of a sign that is gone
+-- may be left: until its place is taken again.
+SELECT x.segid, x.term, x.pgno, s.sum FROM search_idx x LEFT JOIN search_sum s ON s.id = -((x.segid << 37) + (x.pgno >> 1))
+WHERE (x.segid, x.term) > (?1, ?2) ORDER BY x.segid, x.term LIMIT ?3;
+
 -- name: index_again
 INSERT OR IGNORE INTO search_again (number) VALUES (?);
 

@@ -51,7 +51,9 @@ _AGAIN, _DONE_AGAIN, _MESSAGE_TO_INDEX = SQL["search_again"], SQL["done_again"],
 _MERGE, _EMPTY_INDEX, _EMPTY_AGAIN = SQL["merge_index"], SQL["empty_index"], SQL["empty_again"]
 _BLOCKS, _PUT_SUM, _DROP_SUMS = SQL["index_blocks"], SQL["put_index_sum"], SQL["drop_index_sums"]
 _EMPTY_SUMS, _SUMMED_BLOCKS = SQL["empty_index_sums"], SQL["summed_blocks"]
+_LAST_SIGNS, _SUMMED_SIGNS, _NEWEST = SQL["last_signs"], SQL["summed_signs"], SQL["newest_number"]
 _VALUE, _PUT_VALUE = SQL["value"], SQL["put_value"]
+_SEGMENT_BITS = 37  # of a block's id, from there on, are its segment; a page of that is below
 _json = msgspec.json.Decoder().decode
 _pack = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
@@ -76,12 +78,17 @@ MANY_WORD = "xmany"  # a message with more recipients than are named
 
 
 def damage_of(desk: Desk, rows_at_once: int) -> Iterator[bool]:
-    """Whether blocks of the index are not what was written, some at a time. Its other tables are compared with these by
-    SQLite's own check, but for the lengths of texts, which nothing here is found by."""
+    """Whether pieces of the index are not what was written, some at a time: its blocks, and the signs that lead to them
+    (FTS5's own check lets one pass that names a smaller word, and words before it are found no more). The rest is
+    compared with these by SQLite's own check, but for the lengths of texts, which nothing here is found by."""
     last = -1
     while rows := desk.run(_SUMMED_BLOCKS, (last, rows_at_once)):
         yield not all(row_sum(block) == sum_ for _, block, sum_ in rows)
         last = rows[-1][0]
+    sign: Row = (-1 << 63, b"")
+    while rows := desk.run(_SUMMED_SIGNS, (*sign, rows_at_once)):
+        yield not all(row_sum(*row[:-1]) == row[-1] for row in rows)
+        sign = rows[-1][:2]
 
 
 class SearchIndex:
@@ -209,9 +216,22 @@ class SearchIndex:
     def _sum(self, changed: set[int]) -> None:
         names = (_pack(list(changed)).decode(),)
         sums = {id_: row_sum(block) for id_, block in self._desk.run(_BLOCKS, names)}
+        gone = changed - sums.keys()
+        living = {id_ >> _SEGMENT_BITS for id_ in sums}
+        gone |= {-id_ for id_ in gone if id_ >> _SEGMENT_BITS not in living}
+        for segment in living - {0}:
+            sums |= self._new_signs(segment, changed)
         self._desk.change_many(_PUT_SUM, sums.items())
-        if gone := changed - sums.keys():
+        if gone:
             self._desk.run(_DROP_SUMS, (_pack(list(gone)).decode(),))
+
+    def _new_signs(self, segment: int, changed: set[int]) -> dict[int, int]:
+        """The sums of what leads to blocks that were added, under their ids below zero. SQLite tells of no change in
+        that table. But FTS5 adds to the end of a segment alone, a block and its sign together."""
+        most = sum(id_ >> _SEGMENT_BITS == segment for id_ in changed)
+        signs = self._desk.run(_LAST_SIGNS, (segment, most))
+        blocks = [segment << _SEGMENT_BITS | sign[2] >> 1 for sign in signs]
+        return {-block: row_sum(*sign) for block, sign in zip(blocks, signs, strict=True) if block in changed}
 
     def _merge(self) -> None:
         self._merges += 1
@@ -222,6 +242,8 @@ class SearchIndex:
 
     def _fill(self) -> None:
         mark: int = self._desk.run(_VALUE, ("indexed",))[0][0]
+        if mark > self._desk.run(_NEWEST)[0][0]:
+            raise ValueError("it says to hold more than there is")
         if again := self._desk.run(_AGAIN, (STEP_ROWS,)):
             for (number,) in again:
                 self._do_again(number, mark)

@@ -148,7 +148,7 @@ CREATE VIRTUAL TABLE search USING fts5 (
     tokenize = "unicode61 remove_diacritics 2 categories 'L* N* Co So'"
 );
 
--- The sum of each block of the search index.
+-- The sum of each block of the search index; and, under its id below zero, of the row of search_idx that leads to it.
 CREATE TABLE search_sum (
     id  INTEGER PRIMARY KEY,
     sum INTEGER NOT NULL

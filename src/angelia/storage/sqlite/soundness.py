@@ -98,4 +98,8 @@ def hides_rows(desk: Desk) -> bool:
 
 
 def _first(db: apsw.Connection, pragma: str) -> str:
-    return str(db.execute(pragma).fetchall()[0][0])
+    """The first line of an answer; where the damage keeps SQLite from looking at all, that."""
+    try:
+        return str(db.execute(pragma).fetchall()[0][0])
+    except apsw.CorruptError as error:
+        return str(error)

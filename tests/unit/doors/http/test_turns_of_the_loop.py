@@ -185,7 +185,9 @@ async def test_large_frames_are_read_without_a_pause(socket: Socket) -> None:
         turns += 1
     assert turns < 16 * len(data) / 2048 + 100
     assert socket.line.reading
-    await asyncio.sleep(PAUSE_SECONDS)  # a millisecond of its own
+    later = asyncio.Event()  # the next millisecond is counted anew
+    asyncio.get_running_loop().call_later(PAUSE_SECONDS, later.set)
+    await later.wait()
     socket.protocol.data_received(frame(PING, b"one") * 16)
     assert socket.line.reading
 

@@ -27,6 +27,9 @@ CREATE TABLE search_sum (
     sum INTEGER NOT NULL
 ) STRICT;
 INSERT INTO search_sum (id, sum) SELECT id, row_sum(block) FROM search_data;
+-- And of what leads to it, under the same id below zero.
+INSERT OR REPLACE INTO search_sum (id, sum)
+SELECT -((segid << 37) + (pgno >> 1)), row_sum(segid, term, pgno) FROM search_idx;
 
 -- Which table a damaged row was in. message_id is then what names it there, and message the row.
 ALTER TABLE damaged ADD COLUMN kind TEXT NOT NULL DEFAULT 'message';
