@@ -43,7 +43,7 @@ from angelia.links.dial import DialTools, dial
 from angelia.links.keeper import Keeper
 from angelia.links.port import Dialled
 from angelia.model.connection import Connection
-from angelia.model.errors import DiskFull
+from angelia.model.errors import AngeliaError, DiskFull
 from angelia.model.limits import Limits
 from angelia.protocol.bot_relay import ENVELOPE_TTL_SECONDS, Times, relay_root
 from angelia.settings import Settings, SettingsError, environment
@@ -288,7 +288,9 @@ async def _keep_up(what: str, run: Callable[[], Awaitable[None]]) -> None:
         try:
             await run()
             return
-        except Exception:
+        except* AngeliaError:
+            log.error("%s failed with the store, which says why; begun anew in %g s", what, AGAIN_SECONDS)
+        except* Exception:
             log.exception("%s failed; begun anew in %g s", what, AGAIN_SECONDS)
         await asyncio.sleep(AGAIN_SECONDS)
 

@@ -218,6 +218,16 @@ def test_a_hub_that_is_gone_already_is_waited_for(driver: Any) -> None:
         assert [row["message"]["text"] for row in at.claim("scout", 10)] == numbered(2)
 
 
+def test_an_ack_waits_for_a_hub_that_is_being_replaced(driver: Any) -> None:
+    with hub() as at, driver(at.url, name="scout", patience_seconds=20) as client, ThreadPoolExecutor(1) as replacing:
+        at.claim("scout")
+        at.send("scout", "no. 0", "sender")
+        (taken,) = client.claim()["deliveries"]
+        at.kill9()
+        replacing.submit(at.start)
+        assert client.ack(taken["lease"]["token"])["state"] == "delivered"
+
+
 # ----------------------------------------------------------------------------------------------------------- the outbox
 
 

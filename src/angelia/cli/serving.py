@@ -15,7 +15,7 @@ import uvloop
 
 from angelia import app
 from angelia.cli import exits, hub_log, stdio
-from angelia.model.errors import AngeliaError
+from angelia.model.errors import AngeliaError, OutcomeUnknown
 from angelia.settings import Settings, SettingsError
 from angelia.storage.folder import UnfitFolder
 from angelia.storage.lock import FolderLock
@@ -27,6 +27,10 @@ FILES_MACOS = 10_240
 # Messages are freed by their counts; the collector finds nothing in them, and would look at each some times: a tenth of
 # the time. What the program itself is made of is never looked at again.
 COLLECT_AFTER = 50_000
+FAILED_AT_START = (
+    "The store could not be used: it failed while the hub started, and the log says how. What was accepted before is "
+    "there. Look at the disk, and start the hub again."
+)
 
 
 class StoreUnfit(Exception):
@@ -61,6 +65,8 @@ def serve(
     except Exception as error:
         if (words := app.no_room(settings.data_dir, error)) is not None:
             raise StoreUnfit(words) from error
+        if isinstance(error, OutcomeUnknown):
+            raise StoreUnfit(FAILED_AT_START) from error
         if isinstance(error, AngeliaError):
             raise StoreUnfit(error.detail) from error
         log.exception("the hub ends by a fault of its own; what was accepted is on disk")
