@@ -59,7 +59,7 @@ async def test_an_index_that_cannot_even_be_walked_is_made_anew(path: Path) -> N
     """Its cells lie where there are none: SQLite does not compare it with the rows then, it gives up."""
     await filled(path, 40)
     db = apsw.Connection(str(path))
-    [(page,)] = db.execute("SELECT pageno FROM dbstat WHERE name = 'delivery_open'").fetchall()
+    page = int(str(db.execute("SELECT pageno FROM dbstat WHERE name = 'delivery_open'").fetchall()[0][0]))
     db.close()
     copy, gave_up = path.with_name("copy.db"), 0
     for place in range(9, 64, 9):
