@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from websockets.asyncio.connection import Connection
 from websockets.asyncio.server import ServerConnection, serve
@@ -25,15 +26,18 @@ async def until(look: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def a_line() -> AsyncIterator[tuple[WebSocketWire, Connection]]:
-    """Our end as a wire, theirs as the library has it."""
+async def a_line(
+    end: type[ServerConnection] = ServerConnection, **options: Any
+) -> AsyncIterator[tuple[WebSocketWire, Connection]]:
+    """Our end as a wire, theirs as the library has it, or as ``end`` makes of that; ``options`` are the library's."""
+    options = {"compression": None, "max_size": None, "close_timeout": 1, **options}
     met: asyncio.Future[ServerConnection] = asyncio.get_running_loop().create_future()
 
     async def meet(theirs: ServerConnection) -> None:
         met.set_result(theirs)
         await theirs.wait_closed()
 
-    async with serve(meet, "127.0.0.1", 0, compression=None, max_size=None, close_timeout=1) as server:
+    async with serve(meet, "127.0.0.1", 0, create_connection=end, **options) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         wire = await connect(f"ws://127.0.0.1:{port}/", max_bytes=MOST)
         try:

@@ -454,7 +454,8 @@ async def test_rows_that_are_no_good_cost_no_others(two: tuple[Side, Side]) -> N
         assert await there.call("hub.roster", rows=[*bad, good], digest="d") == {"known": True, "count": 1}
         assert await there.call("hub.roster", digest="d") == {"known": True}
         assert await there.call("hub.roster", digest="e") == {"known": False}
-    assert [row.handle for row in here.bus.neighbours.told_by("garage")] == ["zoe"]
+    assert here.bus.neighbours.count("garage") == 1
+    assert [known.row.handle for known in here.bus.neighbours.everyone()] == ["zoe"]
 
 
 # -------------------------------------------------------------------------------------------------------- bad behaviour

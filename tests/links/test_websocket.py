@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 from websockets.frames import Frame, Opcode
 
 from angelia.links import websocket
 from angelia.links.port import LineLost
-from angelia.links.websocket import WebSocketWire, connect
-from tests.links.lines import LOOPS, MOST, SECONDS, until
+from angelia.links.websocket import WebSocketWire
+from tests.links.lines import LOOPS, SECONDS, a_line, until
 
 LOOK, QUIET, ANSWER = 0.02, 0.3, 0.3
 MARGIN = 3
@@ -39,25 +39,15 @@ class Far(ServerConnection):
 
 
 @asynccontextmanager
-async def a_line() -> AsyncIterator[tuple[WebSocketWire, Far]]:
-    met: asyncio.Future[Far] = asyncio.get_running_loop().create_future()
-
-    async def meet(theirs: ServerConnection) -> None:
+async def watched() -> AsyncIterator[tuple[WebSocketWire, Far]]:
+    """A line whose other end counts, and asks nothing by itself."""
+    async with a_line(Far, ping_interval=None, close_timeout=0.1) as (wire, theirs):
         assert isinstance(theirs, Far)
-        met.set_result(theirs)
-        await theirs.wait_closed()
-
-    async with serve(meet, "127.0.0.1", 0, create_connection=Far, ping_interval=None, close_timeout=0.1) as server:
-        port = next(iter(server.sockets)).getsockname()[1]
-        wire = await connect(f"ws://127.0.0.1:{port}/", max_bytes=MOST)
-        try:
-            yield wire, await met
-        finally:
-            await wire.close()
+        yield wire, theirs
 
 
 async def test_who_asks_us_is_not_asked_and_who_does_not_is() -> None:
-    async with asyncio.timeout(SECONDS), a_line() as (_, theirs):
+    async with asyncio.timeout(SECONDS), watched() as (_, theirs):
         for _ in range(10):
             await (await theirs.ping())
             await asyncio.sleep(QUIET / 3)
@@ -66,7 +56,7 @@ async def test_who_asks_us_is_not_asked_and_who_does_not_is() -> None:
 
 
 async def test_whoever_answers_no_ping_is_gone() -> None:
-    async with asyncio.timeout(SECONDS), a_line() as (wire, theirs):
+    async with asyncio.timeout(SECONDS), watched() as (wire, theirs):
         begun = asyncio.get_running_loop().time()
         theirs.transport.pause_reading()
         with pytest.raises(LineLost, match="a ping was not answered"):

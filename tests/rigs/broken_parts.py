@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,15 +149,20 @@ def is_found(fault: Fault) -> bool:
     return done.returncode != 0
 
 
+def try_all(names: Collection[str], is_found: Callable[[str], tuple[bool, str]]) -> int:
+    """Try the named faults, say which were found and by what, and how many were missed; the exit code."""
+    missed = 0
+    for name in names:
+        found, said = is_found(name)
+        missed += not found
+        print(f"{'found ' if found else 'MISSED'}  {name}\n{said[:300]}".rstrip(), flush=True)
+    print(f"faults: {len(names)}, missed: {missed}")
+    return int(missed > 0)
+
+
 def main(names: list[str]) -> int:
     """Try the named faults, or all."""
-    missed = 0
-    for name in names or FAULTS:
-        found = is_found(FAULTS[name])
-        missed += not found
-        print(f"{'found ' if found else 'MISSED'}  {name}", flush=True)
-    print(f"faults: {len(names or FAULTS)}, missed: {missed}")
-    return int(missed > 0)
+    return try_all(names or list(FAULTS), lambda name: (is_found(FAULTS[name]), ""))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.acceptance.hub import ROOT, environment
 from tests.rigs.broken import Fault, break_it
 from tests.rigs.broken_links import FAULTS as LINKS
+from tests.rigs.broken_parts import try_all
 
 SECONDS = 300
 FAILED = 1  # what pytest ends with when tests were run and some failed
@@ -211,13 +212,7 @@ def is_found(bite: Bite) -> tuple[bool, str]:
 
 def main(names: list[str]) -> int:
     """Try the named faults, or all."""
-    missed = 0
-    for name in names or FAULTS:
-        found, said = is_found(FAULTS[name])
-        missed += not found
-        print(f"{'found ' if found else 'MISSED'}  {name}\n{said[:300]}", flush=True)
-    print(f"faults: {len(names or FAULTS)}, missed: {missed}")
-    return int(missed > 0)
+    return try_all(names or list(FAULTS), lambda name: is_found(FAULTS[name]))
 
 
 if __name__ == "__main__":

@@ -19,13 +19,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.acceptance.hub import Hub, eventually
 from tests.acceptance.linked import connect, wait_knows
 from tests.rigs.gateway import desktop
+from tests.rigs.outcome import Result
 from tests.rigs.talk import Broken, Talk
 from tests.rigs.watched import Look, WatchedHub
 
@@ -48,18 +48,6 @@ KEPT = (
     "storage.",
 )  # fmt: skip
 KEPT_OF = {"turns": ("bus.runs.Run", "model.envelope.Envelope", "bus.ports.Parcel")}  # the last runs are shown
-
-
-@dataclass(slots=True)
-class Result:
-    """What was found."""
-
-    breaches: list[str] = field(default_factory=list)
-    figures: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def good(self) -> bool:
-        return not self.breaches
 
 
 Use = Callable[[WatchedHub], Coroutine[Any, Any, None]]

@@ -19,15 +19,15 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from tests.acceptance.hub import Hub
 from tests.rigs import kills
 from tests.rigs.beside import Beside, Window
 from tests.rigs.history import judge
+from tests.rigs.outcome import Result
 from tests.rigs.proxy import ALL, FAIR, HALF_OPEN, HOST, Proxy
 from tests.rigs.scene import Scene, now
 from tests.rigs.talk import Broken, Talk
@@ -45,18 +45,6 @@ MEASURED_SECONDS = STALL_SECONDS + 3.0  # in which all of them are cut
 SMALL_BUFFER = 4096
 SMALL_SEGMENT = 536  # bytes: with loopback's 64 KiB the hub's kernel would take some megabytes of what nobody reads
 _numbers = count()
-
-
-@dataclass(slots=True)
-class Result:
-    """What was found."""
-
-    breaches: list[str] = field(default_factory=list)
-    figures: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def good(self) -> bool:
-        return not self.breaches
 
 
 # ------------------------------------------------------------------------------------------------------------ weather

@@ -272,10 +272,6 @@ class Neighbours:
         """How many agents a link leads to."""
         return len(self._rosters.get(link, ()))
 
-    def told_by(self, link: str) -> tuple[HubRow, ...]:
-        """The last roster that came by a link."""
-        return self._rosters.get(link, ())
-
 
 def _comes_by(row: HubRow, connection: Connection) -> bool:
     """Whether the way of a row is one that ends at the hub behind this connection."""
