@@ -13,17 +13,22 @@ from angelia.cli.exits import TAKEN, WRONG_SETTINGS
 from angelia.cli.supervised import MARK, Service
 
 LABEL = "angelia.hub"
-# The signal may come before the hub is there. A trap ends a wait, so it is waited again while there is a hub. (A signal
-# that meets the hub's process before it has become Python is lost on it; launchd ends it then, when its patience does.)
+# The signal may come before the hub is there. A trap ends a wait with a code of its own, so after a signal it is waited
+# again: a shell still knows how a child of its ended, or says 127, and then what was known stays. (A signal that meets
+# the hub's process before it has become Python is lost on it; launchd ends it then, when its patience does.)
 WRAPPER = f"""\
-hub='' ended=''
-trap 'ended=yes; test -z "$hub" || kill -TERM "$hub"' TERM INT HUP
+hub='' told=''
+trap 'told=yes; test -z "$hub" || kill -TERM "$hub"' TERM INT HUP
 "$@" &
 hub=$!
-test -z "$ended" || kill -TERM "$hub"
+test -z "$told" || kill -TERM "$hub"
 code=0
 wait "$hub" || code=$?
-while kill -0 "$hub" 2>/dev/null; do code=0; wait "$hub" || code=$?; done
+while test -n "$told"; do
+  told='' again=0
+  wait "$hub" 2>/dev/null || again=$?
+  test "$again" -eq 127 || code=$again
+done
 case $code in {TAKEN}|{WRONG_SETTINGS}) exit 0 ;; esac
 exit "$code"
 """
