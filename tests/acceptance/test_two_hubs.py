@@ -384,3 +384,35 @@ def test_mail_that_a_restored_hub_has_forgotten_goes_there_again(two: tuple[Hub,
     eventually(lambda: asked in drain(far, "bob", came), 20 * MARGIN, "it comes again")
     reply(far, "bob", asked, "yes")
     wait_state(here, asked, "answered")
+
+
+# ----------------------------------------------------------------------------------------------------- a full mailbox
+
+
+def test_what_a_full_mailbox_far_away_makes_wait_arrives_in_its_order_counts_and_holds_up_nobody() -> None:
+    count, room = 120, 20
+    with hub(env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "home"}) as here, hub(
+        env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "garage", "ANGELIA_LIMITS_MAILBOX_DELIVERIES_PER_SENDER": str(room)}
+    ) as far:  # fmt: skip
+        live(here, "ann")
+        live(far, "bob", "cat")
+        connect(here, "garage", target(far))
+        wait_knows(here, "bob", "cat")
+        sent = [here.send("bob", str(number), "ann", intent="request")["id"] for number in range(count)]
+        eventually(lambda: far.inbox("bob")["total"] == room, 20, "the mailbox there is full")
+        one = here.send("cat", "not held up", "ann")["id"]
+        wait_state(here, one, "forwarded", seconds=1.0 * MARGIN)
+        eventually(lambda: connection(here, "garage")["waiting"] == count - room, 20, "all that waits is counted")
+        assert connection(here, "garage")["oldest_at"]
+        assert "no room" in here.get(f"/v1/messages/{sent[-1]}", admin=True).json["deliveries"][0]["expected"]
+        got: list[str] = []
+
+        def slowly() -> bool:
+            for each in far.claim("bob", 3):
+                got.append(each["message"]["text"])
+                far.lease(each["lease"]["token"], "ack")
+            return len(got) == count
+
+        eventually(slowly, 60, "all of it has come")
+        assert got == [str(number) for number in range(count)]
+        assert connection(here, "garage")["waiting"] == 0

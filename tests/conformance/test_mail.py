@@ -589,12 +589,26 @@ async def test_what_is_owed_to_a_connection_is_found_once_it_has_an_outcome_and_
 
 async def test_what_waits_for_a_connection_is_counted_up_to_a_bound_with_its_oldest(store: Store) -> None:
     await put(store, 1, "a@box", connection="box", accepted_at=NOW + 500)
-    await put(store, 2, "b@box", connection="box", accepted_at=NOW + 400)
+    await put(store, 2, "b@box", connection="box", accepted_at=NOW + 400, deferred=True)
     await put(store, 3, "c@desk", connection="desk", accepted_at=NOW + 1)
     await put(store, 4, "c@box", connection="box", state=State.FORWARDED)
     assert await store.read(lambda view: view.backlog("box", 100)) == (2, NOW + 400)
     assert (await store.read(lambda view: view.backlog("box", 1)))[0] == 1
     assert await store.read(lambda view: view.backlog("nowhere", 100)) == (0, None)
+
+
+async def test_what_waits_of_one_sender_is_found_in_its_order_whether_it_is_due_or_not(store: Store) -> None:
+    await put(store, 1, deferred=True)
+    await put(store, 2, lane=0)
+    await put(store, 3)
+    await put(store, 4, "other")
+    await put(store, 5, sender="cat")
+    await put(store, 6, state=State.LEASED, attempt=1)
+    await put(store, 7, lane=0, deferred=True)
+
+    for limit, most, keys in ((9, PLENTY, [2, 7, 1, 3]), (2, PLENTY, [2, 7]), (9, 1, [2])):
+        found = await store.read(lambda view: view.waiting_from("claude", "hermes", limit, most))  # noqa: B023
+        assert [parcel.delivery.key for parcel in found] == keys
 
 
 async def test_what_a_sender_said_at_another_hub_is_kept_and_guarded(store: Store) -> None:

@@ -7,16 +7,19 @@ is not ``up`` (a ``Carrier``) takes only when it carries.
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from angelia.bus.arrive import arrive
+from angelia.bus.backpressure import first_again, passed, put_off, resume
 from angelia.bus.carriers import Carrier
 from angelia.bus.carry import claim_for, detach, forwarded, given_back, refused, take
-from angelia.bus.core import open_bus
+from angelia.bus.core import Bus, open_bus
 from angelia.bus.draft import Accepted
+from angelia.bus.jams import Behind
 from angelia.bus.neighbours import place_id
 from angelia.bus.outcomes import far_outcomes, outcome_of, owed, told
 from angelia.bus.ports import Parcel, Store, Tx
@@ -27,7 +30,7 @@ from angelia.model.envelope import Envelope, Kind, Origin, fingerprint
 from angelia.model.failure import Reason
 from angelia.model.limits import Limits
 from angelia.protocol import hub as shapes
-from angelia.protocol.hub import AGAIN, Item, Spot, Stored
+from angelia.protocol.hub import AGAIN, GARBLED, Item, Spot, Stored
 from angelia.storage.memory import MemoryStore
 from tests.fakes.clock import CountingIds, FakeClock, settle
 from tests.fakes.small_hub import SmallHub
@@ -50,7 +53,11 @@ class OwnIds(CountingIds):
 
 
 class LinkedHub(SmallHub):
-    """A hub with links."""
+    """A hub with links. ``behind``: what it refused for now, by the key of the connection that it came by."""
+
+    def __init__(self, bus: Bus, clock: FakeClock) -> None:
+        super().__init__(bus, clock)
+        self.behind: defaultdict[str, Behind] = defaultdict(Behind)
 
     @property
     def me(self) -> str:
@@ -87,7 +94,8 @@ class LinkedHub(SmallHub):
 
     async def arrive(self, connection: str, *items: Any) -> list[Stored]:
         """What a neighbour hands over, whatever it is."""
-        return await arrive(self.bus, self.bus.neighbours.require(connection), as_sent(list(items)))
+        made = self.bus.neighbours.require(connection)
+        return await arrive(self.bus, made, as_sent(list(items)), self.behind[made.id])
 
     async def answer(self, agent: str, question: Envelope | str, text: str = "done", **more: Any) -> Accepted:
         """An agent here answers."""
@@ -129,7 +137,8 @@ class LinkedHub(SmallHub):
             behind = neighbours.behind(where)
             spot = Spot(sender, (behind.hub if behind is not None else None) or place_id(self.me, where))
             called = where
-        return shapes.item_of(envelope, spot, called, Spot(handle, found.hub), self.me, self.clock.now())
+        again = first_again(self.bus, parcel)
+        return shapes.item_of(envelope, spot, called, Spot(handle, found.hub), self.me, self.clock.now(), again=again)
 
 
 class Link:
@@ -144,6 +153,7 @@ class Link:
         """From now on mail is leased to it as it is accepted, and stays in its hands until it carries."""
         carrier = self.carrier = Carrier(self.key, window, self.near.bus.limits.claim_bytes)
         await self.near.bus.store.write(lambda tx: self.near.bus.carriers.attach(tx, carrier))
+        resume(self.near.bus, self.key)
         await self.fill()
         return carrier
 
@@ -152,6 +162,7 @@ class Link:
         if self.carrier is not None and not died:
             detach(self.near.bus, self.carrier)
         self.carrier = None
+        self.far.behind.pop(self.far_name.lower(), None)
 
     async def fill(self) -> None:
         """What waits for it comes into its hands, as far as it fits."""
@@ -199,20 +210,27 @@ class Link:
         else:
             self.note([parcel for parcel, _ in going], answers)
         await self.near.commit()
+        if self.carrier is None and self.near.bus.jams.on(self.key):
+            await self.up()  # what was refused for now is tried by a link that is up alone
         return len(parcels)
 
     def note(self, parcels: list[Parcel], answers: list[Stored]) -> None:
         stored: list[Parcel] = []
+        later: list[tuple[Parcel, str]] = []
         for parcel, answer in zip(parcels, answers, strict=True):
             self._free(parcel)
             if answer.stored:
                 stored.append(parcel)
             elif answer.code in AGAIN:
+                later.append((parcel, answer.code or ""))
+            elif answer.code == GARBLED:
                 given_back(self.near.bus, [parcel], used=True, delay=5.0)
             else:
                 said = f"The other side says: {answer.detail}" if answer.detail else ""
                 refused(self.near.bus, parcel, shapes.reason_of(answer.code), said)
+        put_off(self.near.bus, later)
         forwarded(self.near.bus, stored)
+        passed(self.near.bus, stored, later)
 
     def _free(self, parcel: Parcel) -> None:
         if self.carrier is not None:

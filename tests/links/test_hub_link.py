@@ -196,17 +196,55 @@ async def test_whenever_the_line_breaks_what_was_taken_is_given_back(two: tuple[
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("code", ["mailbox_full", "rate_limited", "disk_full", "stopping", "garbled"])
-async def test_what_cannot_be_taken_now_is_offered_again(far: Far, code: str) -> None:
+@pytest.mark.parametrize("code", ["mailbox_full", "rate_limited", "disk_full", "stopping"])
+async def test_what_cannot_be_taken_now_is_offered_again_and_says_so_and_what_is_behind_it_waits(
+    far: Far, code: str
+) -> None:
     sent = await far.side.send("ann", "bob", "hi")
-    other = await far.side.send("ann", "bob", "ho")
 
-    def not_hi(request: Request) -> object:
+    def first_two(request: Request) -> object:
+        no = {"stored": False, "code": code}
+        items: Any = request.params["messages"]
+        return [no if there.count("hub.send") < 3 else {"stored": True}] * len(items)
+
+    there = far.stranger(hub_send=first_two)
+    async with running(far.serve(), there.run()):
+        await until(lambda: _is_put_off(far.side, sent))
+        behind = await far.side.send("ann", "bob", "ho")
+        for seconds, count in ((1, 2), (2, 3)):
+            assert [await far.side.state(each) for each in (sent, behind)] == [State.QUEUED] * 2
+            await far.side.pass_time(seconds)
+            await until(lambda: there.count("hub.send") == count)  # noqa: B023 - looked at before the next
+            await far.side.commit()
+        await until(lambda: _is(far.side, behind, State.FORWARDED))
+    assert [(item["text"], item.get("again", False)) for item in there.items()] == [
+        ("hi", False), *[("hi", True), ("ho", False)] * 2,
+    ]  # fmt: skip
+
+
+async def test_a_line_that_comes_up_tries_at_once_what_the_last_one_could_not_deliver(far: Far) -> None:
+    sent = await far.side.send("ann", "bob", "hi")
+    async with running(far.serve(), far.stranger(hub_send=[{"stored": False, "code": "mailbox_full"}]).run()):
+        await until(lambda: _is_put_off(far.side, sent))
+    far.again()
+
+    async def went() -> bool:
+        await far.side.pass_time(0)
+        return await _is(far.side, sent, State.FORWARDED)
+
+    async with running(far.serve(), far.stranger(hub_send=[{"stored": True}]).run()):
+        await until(went)
+
+
+async def test_one_that_flipped_on_the_way_goes_again_alone(far: Far) -> None:
+    sent, other = [await far.side.send("ann", "bob", word) for word in ("hi", "ho")]
+
+    def garbled(request: Request) -> object:
         items: Any = request.params["messages"]
         full = [item["text"] == "hi" and there.count("hub.send") < 3 for item in items]
-        return [{"stored": False, "code": code} if no else {"stored": True} for no in full]
+        return [{"stored": False, "code": "garbled"} if no else {"stored": True} for no in full]
 
-    there = far.stranger(hub_send=not_hi)
+    there = far.stranger(hub_send=garbled)
     async with running(far.serve(), there.run()):
         await until(lambda: _is(far.side, other, State.FORWARDED))
         for seconds, count in ((1, 2), (2, 3)):
@@ -595,6 +633,10 @@ def _whole(item: dict[str, Any]) -> dict[str, Any]:
 
 async def _is(side: Side, of: Any, state: State) -> bool:
     return await side.state(of) is state
+
+
+async def _is_put_off(side: Side, of: Any) -> bool:
+    return (await side.row(of)).deferred
 
 
 async def _all(side: Side, carrier: str, *states: State) -> bool:

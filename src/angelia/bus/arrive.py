@@ -8,6 +8,7 @@ What must stay true:
 - A message that has been here, or has passed too many hubs, is refused; so is one that does not come from the hub at
   the end of its way, whose fingerprint does not hold, or whose body is not JSON as it is stored here. What is refused
   has written nothing, not even a name, and costs no other.
+- What comes behind one that was refused for now, of the same sender for the same mailbox, is refused with it.
 - What is for an agent further on waits in a mailbox like all mail, and is handed on by the link that leads there.
 - The notice that a request failed is not stored: it ends the delivery here, and whoever asked is told from here.
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 from angelia.bus.core import Bus
 from angelia.bus.draft import Crossing, Draft
+from angelia.bus.jams import Behind
 from angelia.bus.neighbours import place_id
 from angelia.bus.outcomes import Fate, owe_again, settle_forwarded
 from angelia.bus.ports import Tx
@@ -40,7 +42,7 @@ from angelia.model.failure import read_reason
 from angelia.protocol.bot_relay import BODY_CHARS
 from angelia.protocol.bot_relay_targets import offline_text
 from angelia.protocol.foreign_json import Malformed, read
-from angelia.protocol.hub import GARBLED, Item, Stored, is_whole, read_item, refusal
+from angelia.protocol.hub import AGAIN, GARBLED, Item, Stored, is_whole, read_item, refusal
 from angelia.protocol.json import value
 
 
@@ -50,9 +52,9 @@ class Garbled(CallerError):
     code, title = GARBLED, "The message is not what was sent"
 
 
-async def arrive(bus: Bus, connection: Connection, given: Sequence[object]) -> list[Stored]:
-    """Store what a neighbour hands over, in its order; what became of each. Raises the store's ``HubError``: then
-    nobody knows, and the same again is good.
+async def arrive(bus: Bus, connection: Connection, given: Sequence[object], behind: Behind) -> list[Stored]:
+    """Store what a neighbour hands over, in its order; what became of each. ``behind``: what was refused for now on
+    this link. Raises the store's ``HubError``: then nobody knows, and the same again is good.
 
     The units are queued before anything is awaited, so that two calls keep their order.
     """
@@ -60,16 +62,16 @@ async def arrive(bus: Bus, connection: Connection, given: Sequence[object]) -> l
     if len(given) > bus.limits.batch_messages:
         raise BadRequest(f"{bus.limits.batch_messages} messages at once are the most.", limit=bus.limits.batch_messages)
     parts = [given[start : start + UNIT_MESSAGES] for start in range(0, len(given), UNIT_MESSAGES)]
-    units = [bus.store.write(_each(bus, connection, part), weight=4096 * len(part)) for part in parts]
+    units = [bus.store.write(_each(bus, connection, part, behind), weight=4096 * len(part)) for part in parts]
     return [stored for part in await asyncio.gather(*units) for stored in part]
 
 
-def _each(bus: Bus, connection: Connection, given: Sequence[object]) -> Callable[[Tx], list[Stored]]:
+def _each(bus: Bus, connection: Connection, given: Sequence[object], behind: Behind) -> Callable[[Tx], list[Stored]]:
     def unit(tx: Tx) -> list[Stored]:
         outcomes: list[Stored] = []
         for each in given:
             try:
-                outcomes.append(_store(bus, tx, connection, read_item(each)))
+                outcomes.append(_in_turn(bus, tx, connection, read_item(each), behind))
             except CallerError as error:
                 outcomes.append(refusal(error))
         return outcomes
@@ -77,15 +79,30 @@ def _each(bus: Bus, connection: Connection, given: Sequence[object]) -> Callable
     return unit
 
 
-def _store(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
+def _in_turn(bus: Bus, tx: Tx, connection: Connection, item: Item, behind: Behind) -> Stored:
+    """Store one, unless it comes behind one of its sender's that this mailbox did not take."""
     _check_way(bus, connection, item)
     if not is_whole(item):
         raise Garbled("Its fingerprint does not hold.")
+    now = bus.clock.monotonic()
+    code = behind.code(item, now)
     if (known := tx.message(item.id)) is not None:  # whatever has become since of its recipient, and of the limits
         if known.fingerprint.hex() != item.fingerprint:
             raise IdReused("This id was used for another message. Nothing was stored.")
         owe_again(tx, bus, connection.id, item.id)
         return Stored(stored=True, repeat=True)
+    if code is not None:
+        return Stored(stored=False, code=code, detail="An earlier one of its sender waits for the same mailbox.")
+    try:
+        return _store(bus, tx, connection, item)
+    except CallerError as error:
+        if error.code in AGAIN:
+            behind.refused(item, error.code, now)
+        raise
+
+
+def _store(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
+    """One that is new here."""
     _check_content(bus, item)
     if item.kind is Kind.NOTICE:
         return _ended(bus, tx, connection, item)

@@ -55,6 +55,11 @@ class Carrier:
 
     # ------------------------------------------------------------------------------------------------- inside units
 
+    def holds(self, mailbox: str, sender: str) -> bool:
+        """Whether anything of a sender for a mailbox is leased to it."""
+        held = (parcel.delivery for parcel in list(self.leased.values()))  # which the loop empties meanwhile
+        return any((delivery.mailbox, delivery.sender) == (mailbox, sender) for delivery in held)
+
     def takes(self, tx: Tx, mailbox: str) -> bool:
         """Whether mail that is accepted for a mailbox is leased to it at once."""
         if self.behind or tx.load(mailbox).ready:

@@ -6,11 +6,12 @@ What must stay true:
   it, and delivered, answered, failed or dead only when the other side says so.
 - What could not be handed over goes back into its place; a link has no limit of attempts before the time to live.
 - A link between hubs is filled by commits (``bus/carriers.py``); one to a gateway of Hermes' takes when it can.
-- One that takes no more for now (a full mailbox) waits alone: others go on.
+- What takes no more for now (a full mailbox) makes its own mail wait and nobody else's (``bus/backpressure.py``).
 """
 
 from collections.abc import Sequence
 
+from angelia.bus.backpressure import forget, resume
 from angelia.bus.beat import to_beat
 from angelia.bus.carriers import Carrier
 from angelia.bus.claim import claim, hand_over, release
@@ -44,6 +45,7 @@ async def fill(bus: Bus, carrier: Carrier) -> None:
     """
     with bus.signals.watch("@" + carrier.link) as watch:
         await bus.store.write(lambda tx: bus.carriers.attach(tx, carrier), essential=True)
+        resume(bus, carrier.link)
         while True:
             bus.check_running()
             ticket = watch.ticket()
@@ -89,14 +91,15 @@ def forwarded(bus: Bus, parcels: Sequence[Parcel]) -> None:
 
 
 def given_back(bus: Bus, parcels: Sequence[Parcel], *, used: bool = False, delay: float | None = None) -> None:
-    """They were not handed over (or nobody knows): back into their places. ``delay``: seconds until they are due."""
+    """They were not handed over (or nobody knows): back into their places. ``delay``: seconds until they are due.
+    ``used``: the other side has refused them for now."""
     if delay is None:
         release(bus, parcels, used=used)
         return
 
     def unit(tx: Tx) -> None:
         for parcel in parcels:
-            give_back(bus, tx, parcel, Event.NACK, used=used, delay=delay)
+            give_back(bus, tx, parcel, Event.NACK, used=used, delay=delay, unseen=used)
 
     if parcels:
         bus.submit(unit)
@@ -144,6 +147,7 @@ async def fail_waiting(bus: Bus, link: str, said: str) -> None:
                 fail(bus, tx, parcel, Reason.DELIVERY_TIMEOUT, said)
             elif (leased := hand_over(bus, tx, parcel, Hand.LINK, tx.handed_high(parcel.delivery.mailbox))) is not None:
                 fail(bus, tx, leased, Reason.RUNTIME_OFFLINE, said)
+        forget(bus, tx, link)
         return len(found)
 
     while await bus.store.write(unit, essential=True) == AT_ONCE:

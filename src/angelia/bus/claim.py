@@ -71,6 +71,10 @@ def take(bus: Bus, tx: Tx, scope: Scope, limit: int, hand: Hand, max_bytes: int 
                 expire(bus, tx, parcel)
                 looking = not taken
                 continue
+            if bus.jams.holds(delivery):
+                tx.move(delivery, delivery._replace(deferred=True))
+                looking = not taken
+                continue
             if delivery.mailbox not in highs:
                 highs[delivery.mailbox] = tx.handed_high(delivery.mailbox)
             leased = hand_over(bus, tx, parcel, hand, highs[delivery.mailbox])

@@ -16,6 +16,7 @@ from angelia.bus.caller import Caller, act_as
 from angelia.bus.carriers import Carriers
 from angelia.bus.directory import Directory
 from angelia.bus.events import Events
+from angelia.bus.jams import Jams
 from angelia.bus.leases import LeaseBook
 from angelia.bus.neighbours import Neighbours
 from angelia.bus.ports import Clock, Ids, Store, Tx
@@ -47,6 +48,7 @@ class Bus:
     streams: Streams = field(default_factory=Streams)
     turnstile: Turnstile = field(default_factory=Turnstile)
     carriers: Carriers = field(default_factory=Carriers)
+    jams: Jams = field(default_factory=Jams)
     asks: Asks = field(default_factory=Asks)
     autos: Autos = field(default_factory=Autos)
     presence: Presence = field(default_factory=Presence)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from angelia.bus.caller import Caller, Rank
 from angelia.bus.claim import owns
 from angelia.bus.core import Bus
+from angelia.bus.jams import Jam
 from angelia.bus.ports import Page, View
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Intent, check_id
-from angelia.model.errors import BadRequest, UnknownMessage
+from angelia.model.errors import BadRequest, MailboxFull, UnknownMessage
 
 
 @dataclass(slots=True)
@@ -71,7 +72,10 @@ def held_until(bus: Bus, delivery: Delivery) -> int | None:
 def expected(bus: Bus, delivery: Delivery, intent: Intent) -> str | None:
     """What should happen next, in a few plain words; None when nothing will."""
     if delivery.state is State.QUEUED:
-        if delivery.deferred:
+        jam = bus.jams.find(delivery.mailbox, delivery.sender)
+        if jam is not None and jam.connection in bus.neighbours.up:
+            return _jammed(bus, jam)
+        if delivery.deferred and jam is None:
             return "came back unfinished; it is offered again shortly"
         if (run := bus.runs.busy.get(delivery.mailbox)) is not None:
             return f"the agent is busy with another message{_for(bus, run.since)}; it takes this one afterwards"
@@ -107,6 +111,14 @@ def _on_its_way(bus: Bus, carrier: str) -> str:
     found = bus.neighbours.behind(carrier)
     name = found.name if found is not None else carrier
     return f"goes over {name} next" if carrier in bus.neighbours.up else f"waits until {name} is connected again"
+
+
+def _jammed(bus: Bus, jam: Jam) -> str:
+    found = bus.neighbours.behind(jam.connection)
+    name = found.name if found is not None else jam.connection
+    if jam.code == MailboxFull.code:
+        return f"its mailbox at {name} has no room for it now; it goes there once it has"
+    return f"{name} takes no mail for now ({jam.code}); it is tried again within a minute"
 
 
 def _for(bus: Bus, since: int) -> str:

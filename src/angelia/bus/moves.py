@@ -85,16 +85,25 @@ def _after(
     stamps.update(changes)
     attempt, expires_at = stamps.get("attempt", old.attempt), stamps.get("expires_at", old.expires_at)
     reason = stamps.get("reason", old.reason)
-    stamps["sweep_at"] = sweep_time(bus.limits, state, attempt, expires_at, reason, intent, now)
+    if "sweep_at" not in changes:
+        stamps["sweep_at"] = sweep_time(bus.limits, state, attempt, expires_at, reason, intent, now)
     return old._replace(**stamps)
 
 
 def give_back(
-    bus: Bus, tx: Tx, parcel: Parcel, event: Event, *, used: bool, delay: float | None = None
+    bus: Bus,
+    tx: Tx,
+    parcel: Parcel,
+    event: Event,
+    *,
+    used: bool,
+    delay: float | None = None,
+    unseen: bool = False,
 ) -> Parcel | None:
     """Return a leased delivery to its mailbox, or to the dead letters when its attempts are used up.
 
-    ``used``: whether this attempt counts. ``delay``: seconds until it is due again; None means at once.
+    ``used``: whether this attempt counts. ``delay``: seconds until it is due again; None means at once. ``unseen``: for
+    sure it reached nobody, so that nothing but its time to live counts.
     """
     count = parcel.delivery.used + used
     if used and _is_last(bus, parcel.delivery):
@@ -102,7 +111,9 @@ def give_back(
         if dead is not None:
             tell_of_failure(bus, tx, dead, Reason.ATTEMPTS_USED_UP)
         return dead
-    back = move(bus, tx, parcel, event, used=count, deferred=bool(delay))
+    changes: dict[str, object] = {"sweep_at": parcel.delivery.expires_at} if unseen else {}
+    late = bool(delay) or bus.jams.holds(parcel.delivery)
+    back = move(bus, tx, parcel, event, used=count, deferred=late, **changes)
     if back is not None and delay:
         due = bus.clock.monotonic() + delay
         tx.then(lambda: _remind(bus, due, back.delivery.key, back.delivery.attempt))

@@ -42,7 +42,8 @@ def place(
     lane, sender = LANE_ORDER[envelope.lane], envelope.sender.lower()
     for address in recipients:
         mailbox = address.mailbox
-        taker = None if held else _taker(bus, tx, envelope, address)
+        jammed = bus.jams.find(mailbox, sender) is not None
+        taker = None if held or jammed else _taker(bus, tx, envelope, address)
         hand = None if taker is None else taker.hand
         seq = tx.next_seq()
         rows.append(
@@ -57,6 +58,7 @@ def place(
                 lane=lane,
                 size=size,
                 state=State.HELD if held else State.QUEUED if hand is None else State.LEASED,
+                deferred=jammed and not held,
                 attempt=0 if hand is None else 1,
                 hand=hand,
                 reason=held,
@@ -110,7 +112,7 @@ def _hand_over(bus: Bus, envelope: Envelope, rows: Sequence[Delivery], takers: S
             taker.push([parcel])
         elif taker is not None:
             taker.give(parcel)
-        elif row.state is State.QUEUED:
+        elif row.state is State.QUEUED and not row.deferred:
             bus.wake(row.mailbox, row.connection)
         for stream in bus.streams.of(row.mailbox):
             if stream.observer:

@@ -95,6 +95,10 @@ class View(Protocol):
         """What is queued and due, by lane, then seq. At least one row where there is any; then up to both bounds."""
         ...
 
+    def waiting_from(self, mailbox: str, sender: str, limit: int, max_bytes: int) -> list[Parcel]:
+        """What is queued of one sender (lower case), due or not, by lane, then seq; up to both bounds."""
+        ...
+
     def leased(self, mailbox: str, hands: Iterable[Hand]) -> list[Delivery]:
         """The leased ones of a mailbox that went to one of these hands, by seq."""
         ...
@@ -139,10 +143,7 @@ class View(Protocol):
         """How many messages of depth > 0 the chain got at or after ``since``."""
         ...
 
-    def oldest_unread(self, mailbox: str) -> int | None:
-        """``accepted_at`` of the oldest queued or leased delivery."""
-        ...
-
+    def oldest_unread(self, mailbox: str) -> int | None: ...  # ``accepted_at`` of the oldest queued or leased one
     def agent(self, mailbox: str) -> Agent | None: ...
     def agents(self) -> list[Agent]: ...
     def tokens(self) -> list[Token]: ...
@@ -159,7 +160,7 @@ class View(Protocol):
         ...
 
     def backlog(self, connection: str, limit: int) -> tuple[int, int | None]:
-        """How many wait for a connection and are due, counted to ``limit``, and the oldest's ``accepted_at``."""
+        """How many wait for a connection, due or not, counted to ``limit``, and the oldest's ``accepted_at``."""
         ...
 
     def carried(self, connection: str, limit: int) -> list[Parcel]:
@@ -171,9 +172,7 @@ class View(Protocol):
         """Those whose names begin so, by name."""
         ...
 
-    def self_test(self) -> int:
-        """The value last written by ``Tx.put_self_test``; 0 at first."""
-        ...
+    def self_test(self) -> int: ...  # what ``Tx.put_self_test`` wrote last; 0 at first
 
 
 class Tx(View, Protocol):

@@ -16,11 +16,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from angelia.bus.arrive import arrive
+from angelia.bus.backpressure import first_again, passed, put_off
 from angelia.bus.beat import to_beat
 from angelia.bus.carriers import Carrier
 from angelia.bus.carry import detach, fill, forwarded, given_back, refused
 from angelia.bus.core import Bus
-from angelia.bus.moves import owed_key
+from angelia.bus.jams import Behind
+from angelia.bus.moves import backoff, owed_key
 from angelia.bus.neighbours import place_id
 from angelia.bus.outcomes import far_outcomes, outcome_of, owed, told
 from angelia.bus.ports import Parcel
@@ -34,7 +36,7 @@ from angelia.model.failure import Reason
 from angelia.protocol import hub as shapes
 from angelia.protocol.foreign_json import write
 from angelia.protocol.gateway import Refusal
-from angelia.protocol.hub import AGAIN, Item, Spot, Stored
+from angelia.protocol.hub import AGAIN, GARBLED, Item, Spot, Stored
 from angelia.protocol.jsonrpc import UNKNOWN_METHOD, Request
 
 BATCH = 100  # in one call: as many as one claim gives
@@ -57,6 +59,7 @@ class HubLink:
         self._bus, self._link, self._pings = bus, connection, pings
         self._slots = asyncio.Semaphore(ON_THEIR_WAY)
         self._carrier = Carrier(connection.id, HELD * BATCH, HELD * bus.limits.claim_bytes)
+        self._behind = Behind()
         self._told: str | None = None  # the digest of the roster that was told last
         self._heard: str | None = None  # and of the one that came last
 
@@ -77,7 +80,7 @@ class HubLink:
         """Answer a call of the other side."""
         match request.method:
             case "hub.send":
-                return shapes.plain(await arrive(self._bus, self._link, _list(request, "messages")))
+                return shapes.plain(await arrive(self._bus, self._link, _list(request, "messages"), self._behind))
             case "hub.settle":
                 outcomes = (shapes.read_outcome_or_none(each) for each in _list(request, "outcomes"))
                 await far_outcomes(self._bus, self._link.id, [each for each in outcomes if each is not None])
@@ -141,8 +144,9 @@ class HubLink:
         if found is None or found.hub is None or parcel.envelope.origin is None:
             return None
         sender, called = self._sender(parcel.envelope)
-        recipient = Spot(handle, found.hub)
-        return shapes.item_of(parcel.envelope, sender, called, recipient, neighbours.me, self._bus.clock.now())
+        recipient, now = Spot(handle, found.hub), self._bus.clock.now()
+        again = first_again(self._bus, parcel)
+        return shapes.item_of(parcel.envelope, sender, called, recipient, neighbours.me, now, again=again)
 
     def _sender(self, envelope: Envelope) -> tuple[Spot, str]:
         """Who sent it, and what its hub is called here."""
@@ -156,16 +160,21 @@ class HubLink:
 
     def _settle(self, batch: Sequence[Parcel], answers: Sequence[Stored]) -> None:
         stored: list[Parcel] = []
+        later: list[tuple[Parcel, str]] = []
         for parcel, answer in zip(batch, answers, strict=True):
             self._carrier.free(parcel)
             if answer.stored:
                 stored.append(parcel)
-            elif answer.code in AGAIN:
-                given_back(self._bus, [parcel], used=True, delay=float(min(2**parcel.delivery.used, 60)))
+            elif answer.code is not None and answer.code in AGAIN:
+                later.append((parcel, answer.code))
+            elif answer.code == GARBLED:
+                given_back(self._bus, [parcel], used=True, delay=backoff(parcel))
             else:
                 said = f"The other side says: {answer.detail}" if answer.detail else ""
                 refused(self._bus, parcel, shapes.reason_of(answer.code), said[:500])
+        put_off(self._bus, later)
         forwarded(self._bus, stored)
+        passed(self._bus, stored, later)
 
     # ----------------------------------------------------------------------------------------------------- outcomes
 

@@ -23,8 +23,10 @@ MOST_ROWS = 10_000  # of one roster: as many names as a hub knows
 TITLE_CHARS, DESCRIPTION_CHARS = 120, 2_000
 NAME_CHARS = 512  # of a name at its own hub: a handle, an @, and a connection, with something to spare
 
-# A refusal that only says that now is not the time; every other one is for good.
-AGAIN = frozenset({"mailbox_full", "rate_limited", "disk_full", "stopping", "outcome_unknown", "unwell", "garbled"})
+# A refusal that only says that now is not the time: not for this message, nor for what comes behind it; or that a bit of
+# this one flipped on the way. Every other one is for good.
+AGAIN = frozenset({"mailbox_full", "rate_limited", "disk_full", "stopping", "outcome_unknown", "unwell"})
+GARBLED = "garbled"
 _REASONS = {
     "unknown_agent": Reason.RUNTIME_OFFLINE,
     "runtime_offline": Reason.RUNTIME_OFFLINE,
@@ -33,7 +35,6 @@ _REASONS = {
     "hop_limit": Reason.LOOP,
     "ask_cycle": Reason.LOOP,
 }
-GARBLED = "garbled"
 _MOST = 2**53  # of any number: beyond it readers of JSON differ
 _LATEST = 253_402_300_799_999  # UTC ms, the end of the year 9999: later ones cannot be written as dates
 
@@ -60,7 +61,7 @@ class HubRow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True, rename={"sender": "from", "recipient": "to"}):
     """One message on its way. ``expires_in``: milliseconds that are left. ``body``: JSON, as text. ``called``: what
-    the hub that hands it on calls its sender's."""
+    the hub that hands it on calls its sender's. ``again``: it was refused for now, and those behind it may go on."""
 
     id: str
     sender: Spot
@@ -85,6 +86,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True, rename={"sender": "f
     verified: bool = False
     about: str | None = None
     reason: str | None = None
+    again: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,7 +108,9 @@ class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str | None = None
 
 
-def item_of(envelope: Envelope, sender: Spot, called: str, recipient: Spot, me: str, now: int) -> Item:
+def item_of(
+    envelope: Envelope, sender: Spot, called: str, recipient: Spot, me: str, now: int, *, again: bool = False
+) -> Item:
     """A stored message as it goes on from the hub ``me``; ``called``: what the sender's hub is called here."""
     e = envelope
     assert e.origin is not None
@@ -134,6 +138,7 @@ def item_of(envelope: Envelope, sender: Spot, called: str, recipient: Spot, me: 
         verified=e.verified,
         about=e.about,
         reason=e.reason,
+        again=again,
     )
 
 

@@ -68,6 +68,10 @@ class MemoryView:
         ]
         return self._parcels(sorted(found, key=lambda d: (d.lane, d.seq)), limit, max_bytes)
 
+    def waiting_from(self, mailbox: str, sender: str, limit: int, max_bytes: int) -> list[Parcel]:
+        found = [d for d in self._mailbox(mailbox) if d.state is State.QUEUED and d.sender == sender]
+        return self._parcels(sorted(found, key=lambda d: (d.lane, d.seq)), limit, max_bytes)
+
     def leased(self, mailbox: str, hands: Iterable[Hand]) -> list[Delivery]:
         wanted = set(hands)
         return [d for d in self._mailbox(mailbox) if d.state is State.LEASED and d.hand in wanted]
@@ -157,9 +161,8 @@ class MemoryView:
         return sorted(found, key=lambda d: d.key)[:limit]
 
     def backlog(self, connection: str, limit: int) -> tuple[int, int | None]:
-        queued = (d for d in self._rows.deliveries.values() if d.state is State.QUEUED and not d.deferred)
-        found = sorted((d for d in queued if d.connection == connection), key=lambda d: (d.lane, d.seq))[:limit]
-        return len(found), min((d.accepted_at for d in found), default=None)
+        queued = [d for d in self._rows.deliveries.values() if d.state is State.QUEUED and d.connection == connection]
+        return min(len(queued), limit), min((d.accepted_at for d in queued), default=None)
 
     def carried(self, connection: str, limit: int) -> list[Parcel]:
         there = (State.QUEUED, State.FORWARDED)

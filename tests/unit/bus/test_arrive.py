@@ -14,6 +14,7 @@ from angelia.bus.arrive import arrive
 from angelia.bus.ask import ask, finished
 from angelia.bus.core import close_bus
 from angelia.bus.draft import Draft
+from angelia.bus.jams import Behind
 from angelia.bus.publish import UNIT_MESSAGES
 from angelia.bus.turns import begin, failed
 from angelia.model.delivery import State
@@ -575,7 +576,7 @@ def test_whatever_is_taken_can_be_shown_and_says_who_it_is_from(hurts: list[dict
             there = {**item, **hurt, "from": {"handle": handle, "hub": two["lap"].me}}
             bad.append(there if any("\ud800" <= letter <= "\udfff" for letter in sign) else forge(there))
         found = shapes.plain(
-            await arrive(rack.bus, rack.bus.neighbours.require("lap"), [*bad, forge(item, id="9" * 32)])
+            await arrive(rack.bus, rack.bus.neighbours.require("lap"), [*bad, forge(item, id="9" * 32)], Behind())
         )
         assert found[-1] == {"stored": True}
         for parcel in await rack.mailbox("ann", *State):

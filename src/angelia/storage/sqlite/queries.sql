@@ -101,6 +101,15 @@ FROM delivery d INDEXED BY delivery_connection CROSS JOIN message m ON m.number 
 WHERE d.connection = ? AND d.state = 0 AND d.deferred = 0 AND d.connection IS NOT NULL
 ORDER BY d.lane, d.seq;
 
+-- name: waiting_from
+-- ?1 mailbox, ?2 sender, ?3 how many: due or not.
+SELECT key FROM (
+    SELECT * FROM (SELECT key, lane, seq FROM delivery INDEXED BY delivery_open
+        WHERE mailbox = ?1 AND state = 0 AND deferred = 0 AND state <= 3 AND sender = ?2 ORDER BY lane, seq LIMIT ?3)
+    UNION ALL SELECT * FROM (SELECT key, lane, seq FROM delivery INDEXED BY delivery_open
+        WHERE mailbox = ?1 AND state = 0 AND deferred = 1 AND state <= 3 AND sender = ?2 ORDER BY lane, seq LIMIT ?3))
+ORDER BY lane, seq LIMIT ?3;
+
 -- name: leased
 SELECT {delivery}
 FROM delivery d INDEXED BY delivery_open CROSS JOIN message m ON m.number = d.message
@@ -182,9 +191,12 @@ SELECT key FROM delivery INDEXED BY delivery_open WHERE state <= 3 AND connectio
 ORDER BY key LIMIT ?;
 
 -- name: backlog
--- ?1 connection, ?2 how many are counted at most.
-SELECT count(*), min(accepted_at) FROM (SELECT accepted_at FROM delivery INDEXED BY delivery_connection
-    WHERE connection = ?1 AND connection IS NOT NULL AND state = 0 AND deferred = 0 ORDER BY lane, seq LIMIT ?2);
+-- ?1 connection, ?2 how many are counted at most: of those that are due, and of those that are not.
+SELECT min(count(*), ?2), min(accepted_at) FROM (
+    SELECT * FROM (SELECT accepted_at FROM delivery INDEXED BY delivery_connection
+        WHERE connection = ?1 AND connection IS NOT NULL AND state = 0 AND deferred = 0 ORDER BY lane, seq LIMIT ?2)
+    UNION ALL SELECT * FROM (SELECT accepted_at FROM delivery INDEXED BY delivery_connection
+        WHERE connection = ?1 AND connection IS NOT NULL AND state = 0 AND deferred = 1 ORDER BY lane, seq LIMIT ?2));
 
 -- name: due
 SELECT key FROM delivery INDEXED BY delivery_sweep WHERE sweep_at <= ? AND sweep_at IS NOT NULL

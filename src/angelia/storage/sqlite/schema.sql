@@ -77,8 +77,8 @@ CREATE TABLE delivery (
 CREATE INDEX delivery_message ON delivery (message);
 -- What a claim takes from; with sender and size it is also all that the sums are made of.
 CREATE INDEX delivery_open ON delivery (mailbox, state, deferred, lane, seq, sender, size) WHERE state <= 3;
-CREATE INDEX delivery_connection ON delivery (connection, lane, seq)
-    WHERE connection IS NOT NULL AND state = 0 AND deferred = 0;
+CREATE INDEX delivery_connection ON delivery (connection, deferred, lane, seq)
+    WHERE connection IS NOT NULL AND state = 0;
 -- Queued again after an attempt: few at any time.
 CREATE INDEX delivery_returned ON delivery (mailbox, seq) WHERE state = 0 AND attempt > 0;
 -- Those that were ever handed over; and those that ended without, so that these two and delivery_open cover all rows.

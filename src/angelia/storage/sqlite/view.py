@@ -19,6 +19,7 @@ from angelia.storage.sqlite.rows import DELIVERY_COLUMNS, Row, agent_of, deliver
 _MESSAGE, _BY_KEY, _REPLY_TO = SQL["message"], SQL["message_by_key"], SQL["reply_to"]
 _DELIVERY, _DELIVERIES, _PARCEL = SQL["delivery"], SQL["deliveries"], SQL["parcel"]
 _IN_MAILBOX, _ON_CONNECTION = SQL["waiting_in_mailbox"], SQL["waiting_on_connection"]
+_WAITING_FROM = SQL["waiting_from"]
 _LEASED, _RETURNED, _HANDED_HIGH = SQL["leased"], SQL["returned"], SQL["handed_high"]
 _HISTORY = (SQL["history_handed"], SQL["history_unhanded"])
 _REPLAY_FLOOR, _INBOX_SUMS, _OLDEST_UNREAD = SQL["replay_floor"], SQL["inbox_sums"], SQL["oldest_unread"]
@@ -75,6 +76,10 @@ class SqliteView:
         return self._walk(
             _ON_CONNECTION, (scope.connection,), limit, max_bytes, lambda d: d.connection == scope.connection
         )
+
+    def waiting_from(self, mailbox: str, sender: str, limit: int, max_bytes: int) -> list[Parcel]:
+        keys = [row[0] for row in self._desk.run(_WAITING_FROM, (mailbox, sender, limit))]
+        return self._parcels(keys, limit, max_bytes, lambda d: (d.mailbox, d.sender) == (mailbox, sender))
 
     def leased(self, mailbox: str, hands: Iterable[Hand]) -> list[Delivery]:
         wanted = set(hands)
