@@ -72,6 +72,18 @@ FAULTS: dict[str, Bite] = {
         LINKS["what was on its way when the line broke is let go"],
         (BETWEEN_HUBS,),
     ),
+    "what comes behind a refused one passes it": _bite(
+        "bus/arrive.py",
+        "    if code is not None:\n        return Stored",
+        "    if False:\n        return Stored",
+        "unit/bus/test_backpressure.py::test_what_was_on_its_way_does_not_pass_the_one_that_was_refused",
+    ),
+    "a full mailbox's mail is tried each by itself": _bite(
+        "bus/place.py",
+        "deferred=jammed and not held",
+        "deferred=False",
+        "unit/bus/test_backpressure.py::test_what_is_sent_while_it_lasts_waits_behind_it_although_there_is_room",
+    ),
     "between hubs: what comes back takes a new place": Bite(
         LINKS["what comes back to a link takes a new place"],
         ("unit/bus/test_carry.py::test_what_a_cut_gave_back_goes_again_in_its_place_however_often",),
