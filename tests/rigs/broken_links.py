@@ -21,11 +21,11 @@ FAULTS: dict[str, Fault] = {
         "bus/arrive.py",
         (
             (
-                "    units = [bus.store.write(_each(bus, connection, part), weight=4096 * len(part)) for part in "
-                "parts]\n",
+                "    units = [bus.store.write(_each(bus, connection, part, behind), weight=4096 * len(part)) for part "
+                "in parts]\n",
                 "    def later() -> None:\n"
                 "        for part in parts:\n"
-                "            bus.store.write(_each(bus, connection, part), weight=4096 * len(part))\n"
+                "            bus.store.write(_each(bus, connection, part, behind), weight=4096 * len(part))\n"
                 '    __import__("asyncio").get_running_loop().call_later(0.3, later)\n',
             ),
             (
