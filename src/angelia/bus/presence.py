@@ -1,20 +1,77 @@
-"""What is remembered of who was there: when streams ended or took over, and who has exchanged mail with whom.
+"""What is remembered of who was there: when streams ended or took over, who has exchanged mail with whom, and what was
+left for those who were away.
 
-What must stay true: presence never touches mail. This memory only saves work, or is for people to look at: contacts are
-on disk, and a restart forgets no more than when the last streams ended and took over.
+What must stay true: presence never touches mail. This memory only saves work, or is for people to look at: contacts and
+notices are on disk, and a restart forgets no more than when the last streams ended and took over.
 """
 
 from collections import deque
+from typing import NamedTuple
 
 MOST_ENDED = 10_000
 TAKEOVERS_KEPT = 8  # of one mailbox, for a glance
 MOST_PAIRS = 100_000  # pairs remembered as already written; forgetting one costs a needless row
+MOST_NOTICES = 100_000  # whose places are remembered; forgetting them costs a look through their mailboxes
+
+
+class News(NamedTuple):
+    """Somebody is connected. ``others``: who is still to be told; None where it is not known yet who wants to know."""
+
+    mailbox: str
+    body: bytes
+    others: tuple[str, ...] | None = None
+
+
+class Unread:
+    """Where in a mailbox, by its key, the notice with a certain body lies that was left there last. Used inside units
+    alone. Of a mailbox all that is there is known, or nothing."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, dict[bytes, int]] = {}
+        self._count = 0
+
+    def knows(self, mailbox: str) -> bool:
+        """Whether it is known what is there."""
+        return mailbox in self._keys
+
+    def know(self, mailbox: str, keys: dict[bytes, int]) -> None:
+        """These are all that are there."""
+        self.forget(mailbox)
+        if self._count + len(keys) > MOST_NOTICES:
+            self._forget_all()
+        self._keys[mailbox] = keys
+        self._count += len(keys)
+
+    def find(self, mailbox: str, body: bytes) -> int | None:
+        """The key of the last one, which may have been read since."""
+        return self._keys[mailbox].get(body)
+
+    def put(self, mailbox: str, body: bytes, key: int) -> None:
+        """This one is there now."""
+        keys = self._keys[mailbox]
+        self._count += body not in keys
+        keys[body] = key
+        if self._count > MOST_NOTICES:
+            self._forget_all()
+
+    def forget(self, mailbox: str) -> None:
+        """It is not known any more what is there."""
+        self._count -= len(self._keys.pop(mailbox, ()))
+
+    def _forget_all(self) -> None:
+        self._keys.clear()
+        self._count = 0
 
 
 class Presence:
-    """Ends of streams (monotonic seconds), and pairs of mailboxes known to be on disk as contacts."""
+    """Ends of streams (monotonic seconds), and pairs of mailboxes known to be on disk as contacts.
+
+    ``news``: of whom others are still to be told, oldest first; ``bus/announce.py`` does that.
+    """
 
     def __init__(self) -> None:
+        self.news: deque[News] = deque()
+        self.unread = Unread()
         self._ended: dict[str, float] = {}
         self._taken_over: dict[str, deque[float]] = {}
         self._pairs: set[tuple[str, str]] = set()

@@ -1,9 +1,13 @@
 """Who is told that an agent is connected, how, and how often."""
 
+import asyncio
 import json
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import pytest
 
+from angelia.bus.announce import AT_ONCE, MOST_TOLD, connected
 from angelia.bus.ports import Tx
 from angelia.model.delivery import State
 from angelia.model.envelope import Intent, Kind
@@ -11,6 +15,58 @@ from angelia.model.errors import BadRequest, DiskFull
 from tests.fakes.clock import settle
 from tests.fakes.small_hub import SmallHub
 from tests.fakes.troubled_store import TroubledStore
+
+T = TypeVar("T")
+
+
+class CountedStore(TroubledStore):
+    """``looked_at``: notices that units have looked through; ``left``: how many messages each unit left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked_at = 0
+        self.left: list[int] = []
+
+    def write(
+        self, work: Callable[[Tx], T], *, weight: int = 0, lazy: bool = False, essential: bool = False
+    ) -> asyncio.Future[T]:
+        def unit(tx: Tx) -> T:
+            counted = _Counted(tx)
+            result = work(cast(Tx, counted))
+            self.looked_at += counted.looked_at
+            self.left.append(counted.left)
+            return result
+
+        return super().write(unit, weight=weight, lazy=lazy, essential=essential)
+
+
+class _Counted:
+    def __init__(self, tx: Tx) -> None:
+        self._tx, self.looked_at, self.left = tx, 0, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
+
+    def inbox(self, *where: Any) -> Any:
+        page = self._tx.inbox(*where)
+        self.looked_at += len(page.parcels)
+        return page
+
+    def add(self, *what: Any) -> None:
+        self.left += 1
+        self._tx.add(*what)
+
+
+async def know_each_other(hub: SmallHub, *names: str) -> None:
+    """All of these have exchanged mail, once."""
+
+    def unit(tx: Tx) -> None:
+        for one in names:
+            for other in names[: names.index(one)]:
+                tx.add_contact(one, other, hub.clock.now())
+
+    await hub.know(*names)
+    await hub.bus.store.write(unit)
 
 
 async def told(hub: SmallHub, name: str) -> list[str]:
@@ -71,6 +127,76 @@ async def test_a_newer_one_replaces_it(hub: SmallHub) -> None:
         await hub.clock.advance(31)
     assert await told(hub, "hermes") == ["openclaw"]
     assert len(await hub.mailbox("hermes", *State)) == 1
+
+
+async def test_a_newer_one_replaces_it_after_a_restart_too(hub: SmallHub) -> None:
+    reader = await hub.listen("openclaw")
+    await settle()
+    await reader.close()
+    await hub.restart()
+    await hub.listen("openclaw")
+    assert await told(hub, "hermes") == ["openclaw"]
+    assert len(await hub.mailbox("hermes", *State)) == 1
+
+
+async def test_a_newer_one_replaces_it_after_one_that_could_not_be_stored(
+    store: TroubledStore, troubled: SmallHub
+) -> None:
+    stream = (await troubled.listen("openclaw")).stream
+    await settle()
+    for fault in (DiskFull("no room"), None):
+        troubled.bus.presence.left("openclaw", troubled.clock.monotonic())
+        await troubled.clock.advance(31)
+        store.fault = fault
+        connected(troubled.bus, stream)
+        await settle()
+    assert await told(troubled, "hermes") == ["openclaw"]
+
+
+async def test_however_many_come_back_an_unread_notice_is_looked_at_once() -> None:
+    store = CountedStore()
+    hub = await SmallHub.open(store=store)
+    names = [f"agent-{n}" for n in range(30)]
+    await know_each_other(hub, "boss", *names)
+    for _ in range(3):
+        readers = [await hub.listen(name) for name in names]
+        await settle()
+        for reader in readers:
+            await reader.close()
+        await hub.clock.advance(31)
+    assert sorted(await told(hub, "boss")) == sorted(names)
+    assert store.looked_at <= len(names) * len(names)
+
+
+async def test_one_unit_tells_few_and_all_are_told() -> None:
+    store = CountedStore()
+    hub = await SmallHub.open(store=store)
+    names = [f"agent-{n}" for n in range(MOST_TOLD)]
+    await know_each_other(hub, "ann", *names)
+    store.left.clear()
+    await hub.listen("ann")
+    for name in names:
+        assert await told(hub, name) == ["ann"]
+    assert max(store.left) == AT_ONCE
+
+
+async def test_of_many_that_come_at_once_one_unit_waits(store: TroubledStore, troubled: SmallHub) -> None:
+    names = [f"agent-{n}" for n in range(20)]
+    await know_each_other(troubled, "boss", *names)
+    streams = [(await troubled.listen(name)).stream for name in names]
+    await settle()
+    for name in names:
+        troubled.bus.presence.left(name, troubled.clock.monotonic() - 100)
+    store.late = True
+    before = store.commits
+    for stream in streams:
+        connected(troubled.bus, stream)
+    await settle()
+    assert store.commits == before + 1
+    await store.let_go()
+    while troubled.bus.presence.news:
+        await settle()
+    assert sorted(await told(troubled, "boss")) == sorted(names)
 
 
 async def test_it_replaces_nothing_else(hub: SmallHub) -> None:

@@ -65,3 +65,28 @@ def test_the_memory_of_takeovers_is_bounded() -> None:
         presence.took_over(str(n), 1.0)
     assert presence.takeovers("0", 0.0) == 0
     assert presence.takeovers(str(module.MOST_ENDED), 0.0) == 1
+
+
+def test_it_is_known_where_the_last_notice_lies_or_nothing_is_known_of_the_mailbox() -> None:
+    unread = Presence().unread
+    assert not unread.knows("bob")
+    unread.know("bob", {b"ann": 1})
+    assert (unread.find("bob", b"ann"), unread.find("bob", b"cat")) == (1, None)
+    unread.put("bob", b"ann", 2)
+    assert unread.find("bob", b"ann") == 2
+    unread.forget("bob")
+    assert not unread.knows("bob")
+
+
+def test_the_memory_of_notices_is_bounded() -> None:
+    unread = Presence().unread
+    unread.know("bob", {b"%d" % n: n for n in range(module.MOST_NOTICES)})
+    unread.put("bob", b"0", 1)
+    assert unread.knows("bob")
+    unread.know("cat", {b"ann": 1})
+    assert not unread.knows("bob")
+    assert unread.find("cat", b"ann") == 1
+    for n in range(module.MOST_NOTICES):
+        assert unread.knows("cat")
+        unread.put("cat", b"%d" % n, n)
+    assert not unread.knows("cat")
