@@ -23,10 +23,9 @@ MOST_ROWS = 10_000  # of one roster: as many names as a hub knows
 TITLE_CHARS, DESCRIPTION_CHARS = 120, 2_000
 NAME_CHARS = 512  # of a name at its own hub: a handle, an @, and a connection, with something to spare
 
-# A refusal that only says that now is not the time: not for this message, nor for what comes behind it; or that a bit of
-# this one flipped on the way. Every other one is for good.
+# A refusal that only says that now is not the time: not for this message, nor for what comes behind it.
 AGAIN = frozenset({"mailbox_full", "rate_limited", "disk_full", "stopping", "outcome_unknown", "unwell"})
-GARBLED = "garbled"
+GARBLED = "garbled"  # a bit of this one flipped on the way: it comes again, alone; every other refusal is for good
 _REASONS = {
     "unknown_agent": Reason.RUNTIME_OFFLINE,
     "runtime_offline": Reason.RUNTIME_OFFLINE,
