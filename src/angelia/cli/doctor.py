@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from angelia.cli import checks, exits, parse, say, session
 from angelia.cli.checks import DOUBTFUL, OK, WRONG, Finding
+from angelia.cli.condition import condition
 from angelia.cli.linked import linked
 from angelia.cli.round_trip import round_trips
 from angelia.cli.woken import woken
@@ -55,6 +56,7 @@ def _everything(settings: Settings) -> Iterator[Finding]:
         addresses = [address for address in addresses if address.path]
     yield from round_trips(addresses, Address(path=holder.socket) if holder.socket else None)
     if holder.socket:
+        yield from condition(Address(path=holder.socket))
         yield from woken(Address(path=holder.socket))
         yield from linked(Address(path=holder.socket))
 

@@ -229,9 +229,9 @@ async def test_mail_to_an_agent_that_has_another_handle_by_now_still_finds_its_w
 async def test_a_large_roster_is_looked_through_once_and_not_once_for_each_row(hub: SmallHub) -> None:
     """10,000 rows held up every send for 14 s."""
     await push(hub, *({"profile": f"p{number}", "connection_id": "vps-1"} for number in range(10_000)))
-    begun = time.monotonic()
+    begun = time.thread_time()
     assert isinstance(find(hub, "p9999@vps-1"), Remote)
-    assert time.monotonic() - begun < 1
+    assert time.thread_time() - begun < 1
 
 
 async def test_what_hermes_would_not_take_is_refused_at_the_send(hub: SmallHub) -> None:
