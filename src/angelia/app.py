@@ -19,6 +19,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, replace
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 
 from angelia import __version__
@@ -26,6 +27,7 @@ from angelia.bus.beat import to_beat
 from angelia.bus.core import Bus, close_bus, open_bus
 from angelia.bus.directory import digest_of
 from angelia.bus.glance import Disk
+from angelia.bus.losses import settle_losses
 from angelia.bus.system import SystemClock, SystemIds
 from angelia.bus.timekeeper import keep_time
 from angelia.connections import connections_of
@@ -121,6 +123,8 @@ async def serve(
     )
     try:
         bus = await open_bus(store, clock, SystemIds(), limits, settings.hub_name)
+        store.on_loss = partial(settle_losses, bus)
+        settle_losses(bus)  # what was set aside when the store was opened, and before
         port = tcp[0].getsockname()[1]
         hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED), lambda: _disk(settings, store))
         children = ChildProcesses(_running(settings))

@@ -52,18 +52,20 @@ from tests.unit.bus.test_machine import LIMITS, MAILBOXES, Verbs
 ARROWS = {
     "queued": {
         "claim": "leased", "reply": "answered", "expire": "failed", "cancel": "failed", "late ack": "delivered",
+        "damage": "failed",
     },
     "leased": {
         "ack": "delivered", "reply": "answered", "forward": "forwarded", "release": "queued", "nack": "queued",
         "lapse": "queued", "exhaust": "dead", "refuse": "failed", "cancel": "failed", "hold": "held",
+        "damage": "failed",
     },
     "forwarded": {
         "far delivered": "delivered", "far answered": "answered", "far failed": "failed", "far dead": "dead",
-        "reply": "answered", "time out": "failed", "offer again": "queued",
+        "reply": "answered", "time out": "failed", "offer again": "queued", "damage": "failed",
     },
-    "held": {"let go": "queued", "end": "failed", "expire": "failed"},
+    "held": {"let go": "queued", "end": "failed", "expire": "failed", "damage": "failed"},
     "delivered": {"reply": "answered", "unanswered": "delivered", "offer again": "queued"},
-    "dead": {"requeue": "queued", "drop": "failed"},
+    "dead": {"requeue": "queued", "drop": "failed", "damage": "failed"},
 }  # fmt: skip
 # What a verb may change without an arrow: a delay that is over, an outcome that was told, who had it last.
 QUIET = {"deferred", "owes", "hand"}

@@ -4,8 +4,9 @@
 
 A store is filled with mail in every state. Each time one bit of a copy of it flips, anywhere, and the copy is opened
 and all of it read, by every way that the bus has. What must be true: it is refused with a text that says what to do; or
-all that is served is what was written, whatever is not served any more was set aside, and it is told. A flip is
-harmless only if every row, every index and all that describes them is as before: so says another reader of the file.
+all that is served is what was written, whatever is not served any more was set aside, and it is told; and the hub tells
+whoever had sent it, once, unless it was over by then. A flip is harmless only if every row, every index and all that
+describes them is as before: so says another reader of the file.
 Some of the flips are in a store that is too large to be compared when it is opened, half of them in its indexes and
 small tables. Some of the copies are given to a real hub. The exit code is 0 when that was so.
 """
@@ -28,11 +29,17 @@ from typing import Any
 
 import apsw
 
+from angelia.bus.core import open_bus
+from angelia.bus.losses import settle_losses
 from angelia.bus.ports import Note, Parcel, Scope, Sight, Tx, View
+from angelia.bus.system import SystemClock, SystemIds
+from angelia.model.address import HUB
 from angelia.model.agent import Agent, Token
 from angelia.model.delivery import Delivery, Hand, State
-from angelia.model.envelope import Envelope
+from angelia.model.envelope import Envelope, Intent
 from angelia.model.errors import AngeliaError, Unwell
+from angelia.model.failure import Reason
+from angelia.model.limits import Limits
 from angelia.model.query import Phrase, Query
 from angelia.storage.sqlite.full import Reserve
 from angelia.storage.sqlite.store import SqliteStore
@@ -49,6 +56,7 @@ TOGETHER = 100
 LARGE_TEXTS, LARGE_LETTERS = 500, 40_000  # 20 MB: more than is compared at the start
 HUB_SECONDS = 20.0
 
+SENDER = "Hermes"  # of all mail (tests/conformance/mail.py)
 LOREM = "é lorem ipsum "
 LOOKED_FOR = Query(phrases=(Phrase("text"),))
 PAGE = 4096
@@ -58,6 +66,8 @@ WHERE name NOT IN ('message', 'delivery', 'search_data', 'search_docsize', 'sear
 
 Served = dict[str, object]  # by what it is
 Aside = dict[str, set[str]]
+Fate = tuple[list[tuple[State, Reason | None]], int]
+Fates = dict[str, Fate]
 
 
 async def fill(path: Path, dice: random.Random, large: int = 0) -> list[str]:
@@ -72,6 +82,7 @@ async def fill(path: Path, dice: random.Random, large: int = 0) -> list[str]:
             body=b'{"n": %d}' % number if dice.random() < 0.3 else None,
             in_reply_to=f"{number - 1:032x}" if number % 7 == 0 else None,
             key=f"key-{number}" if number % 3 == 0 else None,
+            intent=Intent.INFORM if number % 5 == 0 else Intent.REQUEST,
         )  # fmt: skip
         row = await store.write(lambda tx, m=message, b=box: _add(tx, m, b))  # type: ignore[misc]
         ids.append(message.id)
@@ -145,8 +156,9 @@ def _sum_of(rows: Any) -> str:
     return sum_.hexdigest()
 
 
-async def serve(path: Path, ids: Sequence[str]) -> tuple[Served, Served]:
-    """Open a store and read all of it, by every way, twice: the second time what was damaged has been set aside.
+async def serve(path: Path, ids: Sequence[str]) -> tuple[Served, Served, Fates]:
+    """Open a store and read all of it, by every way, twice: the second time what was damaged has been set aside. Then
+    have the hub see to that, twice; what it says of each message.
 
     Raises ``Unwell`` where it is not opened.
     """
@@ -155,9 +167,21 @@ async def serve(path: Path, ids: Sequence[str]) -> tuple[Served, Served]:
         first = await _read_all(store, ids)
         await store.looked_through()
         await store.write(lambda tx: None)  # behind what was found, and is set aside
-        return first, await _read_all(store, ids)
+        second = await _read_all(store, ids)
+        bus = await open_bus(store, SystemClock(), SystemIds(), Limits())
+        for _ in range(2):
+            settle_losses(bus)
+            await store.write(lambda tx: None)
+        return first, second, await store.read(lambda view: _fates(view, ids))
     finally:
         await store.close()
+
+
+def _fates(view: View, ids: Sequence[str]) -> Fates:
+    """Of each message: how its deliveries stand, and how often its sender was told that it failed."""
+    said = [parcel.envelope for parcel in view.inbox(SENDER.lower(), 0, 9999, ALL, None).parcels]
+    told = Counter(each.about for each in said if (each.sender, each.reason) == (HUB, Reason.DAMAGED))
+    return {each: ([(d.state, d.reason) for d in view.deliveries(each)], told[each]) for each in ids}
 
 
 async def _read_all(store: SqliteStore, ids: Sequence[str]) -> Served:
@@ -258,14 +282,16 @@ class Judge:
     count: int = 0
     whole: Served = field(default_factory=dict)
     content: dict[str, str] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)  # the ids that were read in rows that were set aside
 
     def begin(self) -> None:
         """Note what is in the store, and how it is served."""
         shutil.copyfile(self.store, self.copy)
         self.content = content(self.copy)
         assert self.content["integrity_check"] == "ok"
-        self.whole, again = asyncio.run(serve(self.copy, self.ids))
+        self.whole, again, fates = asyncio.run(serve(self.copy, self.ids))
         assert self.whole == again
+        assert not any(told for _, told in fates.values())
         assert {f"message {each}" for each in self.ids} <= self.whole.keys()
         assert not self.words.said, self.words.said
 
@@ -287,7 +313,7 @@ class Judge:
         """Open the copy, read it and judge."""
         before = content(self.copy)
         try:
-            first, second = asyncio.run(serve(self.copy, self.ids))
+            first, second, fates = asyncio.run(serve(self.copy, self.ids))
         except Unwell as error:
             self.result.kinds["refused"] += 1
             if REMEDY not in error.detail:
@@ -304,6 +330,10 @@ class Judge:
             self.breach(where, f"deleted: {gone[:5]}; said: {self.words.said[:3]}")
         if len(aside) > 1 or (aside and not any("set aside" in each for each in self.words.said)):
             self.breach(where, f"one bit, and {len(aside)} rows were set aside; said: {self.words.said[:3]}")
+        if unknown := [] if told else [n for n in self.ids if not self._is_known(n, second, fates[n], aside)]:
+            self.breach(
+                where, f"not told: {[(each, fates[each]) for each in unknown[:3]]}; said: {self.words.said[:3]}"
+            )
         changed = sorted(what for what in before.keys() | self.content if before.get(what) != self.content.get(what))
         if changed and not (self.words.said or told):
             self.breach(where, f"unseen: {changed}")
@@ -344,6 +374,28 @@ class Judge:
             case _:
                 return not aside.keys() & {"agent", "token", "note"}
 
+    def _is_known(self, name: str, second: Served, fate: Fate, aside: Aside) -> bool:
+        """Whether a message stands as it has to by now, and its sender was told as often as that takes."""
+        rows, told = fate
+        before, message = self.whole[f"deliveries {name}"], self.whole[f"message {name}"]
+        assert isinstance(before, tuple)
+        assert isinstance(message, Envelope)
+        (was,) = before
+        as_it_was = [(was.state, was.reason)]
+        failed = [(State.FAILED, Reason.DAMAGED)]
+        wanted = int(message.intent is Intent.REQUEST)
+        if second.get(f"deliveries {name}") == before:
+            return fate == (as_it_was, 0)
+        if not rows and name not in self.named:
+            return told == 0  # its id could not be read any more
+        if was.state.open:
+            return fate == (failed, wanted)
+        if name in aside.get("message", set()):
+            return fate == (failed if was.state is State.DEAD else as_it_was, 0)
+        if was.state is State.DELIVERED and wanted:
+            return fate == (failed, 1)
+        return fate == ([], 0) or fate == (failed, wanted)  # what said that it was over is what flipped
+
     def _set_aside(self) -> Aside:
         """By table, the ids of messages that the rows set aside belong to."""
         db = apsw.Connection(str(self.copy))
@@ -352,6 +404,7 @@ class Judge:
         finally:
             db.close()
         found: Aside = {}
+        self.named = {str(name) for *_, name in rows}
         for kind, message, deliveries, name in rows:
             # A message has the number of its delivery; bits may have flipped in any of what names them.
             numbers = [json.loads(str(message)).get("number"), *(row["key"] for row in json.loads(str(deliveries)))]

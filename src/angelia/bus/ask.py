@@ -16,9 +16,9 @@ from angelia.bus.ports import Parcel, Tx
 from angelia.bus.publish import accept, check, resolve, weight
 from angelia.bus.runs import PLACES
 from angelia.model.delivery import Delivery, Hand, State
-from angelia.model.envelope import Envelope, Intent
+from angelia.model.envelope import Envelope, Intent, Kind
 from angelia.model.errors import AskCycle, BadRequest
-from angelia.model.failure import Reason, prose
+from angelia.model.failure import Reason, prose, read_reason
 
 
 @dataclass(slots=True)
@@ -124,6 +124,8 @@ def _look(bus: Bus, tx: Tx, waiter: Waiter, question: Envelope) -> Answer:
     if answer.deliveries and len(ended) + len(late) == len(answer.deliveries) and not on_its_way:
         reason = (ended + late)[0].reason or Reason.UNKNOWN
         answer.failure = (reason, _told(waiter) or prose(reason))
+    elif waiter.answer is not None and (notice := waiter.answer.envelope).kind is Kind.NOTICE:
+        answer.failure = (read_reason(notice.reason), notice.text or "")  # it was answered, and the answer was damaged
     return answer
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from angelia.bus.core import Bus
-from angelia.bus.ports import Load, Scope, View
+from angelia.bus.ports import Library, Load, Scope, View
 from angelia.model.address import PERSON
 from angelia.model.connection import Condition
 from angelia.model.limits import DAY, HOUR, MIB, MINUTE
@@ -70,6 +70,7 @@ async def glance(bus: Bus, failing: str | None, disk: Disk | None, links: Sequen
     found.problems = [
         *([failing] if failing else []),
         *_of_disk(disk),
+        *_of_searches(bus),
         *_counted(found.set_aside, "damaged row", "set aside, never served; hub.log names them"),
         *_counted(found.dead, "dead letter", "angelia dead lists them"),
         *_counted(found.held, "held message", "a person has to release them: angelia dead"),
@@ -117,6 +118,11 @@ def _of_disk(disk: Disk | None) -> list[str]:
         return ["the disk is full: new messages are refused, acks and expiry go on"]
     free = disk.free_bytes // MIB
     return [f"the disk is nearly full: {free} MiB are free"] if disk.free_bytes < NEARLY_FULL_BYTES else []
+
+
+def _of_searches(bus: Bus) -> list[str]:
+    trouble = bus.store.trouble() if isinstance(bus.store, Library) else None
+    return [] if trouble is None else [trouble]
 
 
 def _counted(count: int, what: str, then: str) -> list[str]:

@@ -69,6 +69,7 @@ class Event(StrEnum):
     HOLD = "hold"
     LATE_ACK = "late ack"
     UNANSWERED = "unanswered"
+    DAMAGE = "damage"
 
 
 _Q, _L, _FW, _H = State.QUEUED, State.LEASED, State.FORWARDED, State.HELD
@@ -105,6 +106,11 @@ TABLE: dict[tuple[State, Event], State] = {
     (_D, Event.REOFFER): _Q,
     (_X, Event.REQUEUE): _Q,
     (_X, Event.DROP): _F,
+    (_Q, Event.DAMAGE): _F,
+    (_L, Event.DAMAGE): _F,
+    (_FW, Event.DAMAGE): _F,
+    (_H, Event.DAMAGE): _F,
+    (_X, Event.DAMAGE): _F,
 }
 
 REASON_OF = {
@@ -115,6 +121,7 @@ REASON_OF = {
     Event.TIME_OUT: Reason.DELIVERY_TIMEOUT,
     Event.UNANSWERED: Reason.DELIVERY_TIMEOUT,
     Event.EXHAUST: Reason.ATTEMPTS_USED_UP,
+    Event.DAMAGE: Reason.DAMAGED,
 }
 
 

@@ -41,6 +41,7 @@ class Reason(StrEnum):
     MAILBOX_FULL = "mailbox_full"
     LOOP = "loop"
     CHAIN_BUDGET = "chain_budget"
+    DAMAGED = "damaged"
 
 
 class Retry(StrEnum):
@@ -66,6 +67,7 @@ HERMES_WORD = {
     Reason.MAILBOX_FULL: Reason.AGENT_BLOCKED,
     Reason.LOOP: Reason.AGENT_BLOCKED,
     Reason.CHAIN_BUDGET: Reason.AGENT_BLOCKED,
+    Reason.DAMAGED: Reason.UNKNOWN,
 }
 
 # One sentence each: what happened; what to do about it.
@@ -99,6 +101,8 @@ PROSE = {
     Reason.MAILBOX_FULL: "The mailbox that it is for is full; send it again once that has been read.",
     Reason.LOOP: "It goes round in a circle; a person should look at who answers whom.",
     Reason.CHAIN_BUDGET: "Its conversation is long or fast enough to be a loop; a person must release it.",
+    Reason.DAMAGED: "Bits of it flipped on the disk of a hub, which set it aside, handed over by then or not; look "
+    "before you send it again, as a new message.",
 }
 
 # "status N" of Hermes: the number right after one of these, and ended by what is no letter or digit.

@@ -97,6 +97,16 @@ def listed(data_dir: Path) -> list[Path]:
     return sorted(found, key=_age, reverse=True)
 
 
+def remedy(data_dir: Path) -> str:
+    """What a person can do about a store that cannot be used: put the newest copy back, where there is one."""
+    if copies := listed(data_dir):
+        return f"Put the newest copy back: angelia restore {copies[0]}"
+    return (
+        f"There is no copy in {data_dir / FOLDER}. Where you keep one elsewhere, put it back: angelia restore FILE; "
+        "else move the store away to begin with an empty one."
+    )
+
+
 def _age(path: Path) -> tuple[str, int]:
     _, moment, *number = path.stem.split("-")
     return moment, int(number[0]) if number else 1

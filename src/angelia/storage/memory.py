@@ -75,6 +75,10 @@ class MemoryStore:
             loop.call_soon(self._look, work, future)
         return future
 
+    def trouble(self) -> str | None:
+        """See ``ports.Library``."""
+        return None
+
     async def talks(self, sight: Sight, before: int | None, limit: int) -> Talks:
         """See ``ports.Library``."""
         return await self.read(lambda _: MemoryLibrary(self._rows).talks(sight, before, limit))

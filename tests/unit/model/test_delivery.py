@@ -18,6 +18,11 @@ forwarded: reply → answered, time out → failed, offer again → queued
 held: let go → queued, end → failed, expire → failed
 delivered: reply → answered, unanswered → delivered, offer again → queued
 dead: requeue → queued, drop → failed
+queued: damage → failed
+leased: damage → failed
+forwarded: damage → failed
+held: damage → failed
+dead: damage → failed
 """
 EXPECTED = {
     (State[line.partition(":")[0].upper()], Event(arrow.partition(" → ")[0].strip())): State[
@@ -84,6 +89,7 @@ def test_the_words_of_the_hands_are_what_stores_have_on_disk() -> None:
         (Event.TIME_OUT, "delivery_timeout"),
         (Event.UNANSWERED, "delivery_timeout"),
         (Event.EXHAUST, "attempts_used_up"),
+        (Event.DAMAGE, "damaged"),
     ],
 )
 def test_an_event_that_has_one_cause_has_its_reason(event: Event, reason: str) -> None:
@@ -91,7 +97,7 @@ def test_an_event_that_has_one_cause_has_its_reason(event: Event, reason: str) -
 
 
 def test_no_event_but_an_end_has_a_reason_of_its_own() -> None:
-    assert len(REASON_OF) == 7
+    assert len(REASON_OF) == 8
 
 
 def test_a_person_goes_first() -> None:

@@ -4,6 +4,9 @@ What must stay true: a row is looked at again where it lies before it is moved, 
 reached through a damaged index, stays. Nothing is thrown away: what was read of a row stands in ``damaged``, for a
 person. Whatever indexes say, the row can be moved: they are made anew where they are in the way.
 
+What is still known of mail that is moved so is left for the bus as a note (``model/loss.py``), in the same unit: its
+sender is told by it.
+
 A mailbox whose row in ``removed`` is damaged counts as emptied up to now: its readers are told of a
 gap rather than not.
 A name that was keyed, or that a token is for, stays keyed: it is never anybody's because a bit flipped.
@@ -18,6 +21,8 @@ import apsw
 import msgspec
 
 from angelia.model.agent import Agent
+from angelia.model.delivery import Delivery
+from angelia.model.loss import LOSS, Loss
 from angelia.storage.sqlite.connect import Desk
 from angelia.storage.sqlite.queries import SQL
 from angelia.storage.sqlite.rows import (
@@ -25,15 +30,18 @@ from angelia.storage.sqlite.rows import (
     Row,
     agent_row,
     decoded,
+    delivery_as_read,
     is_right,
     is_whole,
     is_whole_delivery,
     row_sum,
     summed,
+    whole_delivery,
 )
 
 MESSAGE, DELIVERY = "message", "delivery"
 ROWS = 500
+NUMBER_BITS = 40  # of the number of a message: more than any store has
 
 _RAW_MESSAGES, _RAW_DELIVERIES = SQL["raw_messages"], SQL["raw_deliveries"]
 _KEEP, _IS_INDEXED = SQL["keep_damaged"], SQL["is_indexed"]
@@ -54,7 +62,9 @@ _NAMES = {
     "note": "name value at sum",
 }
 _BYTES = frozenset(("body", "fingerprint", "checksum", "digest", "value", "adapter"))
+_PUT_NOTE = SQL["put_note"]
 _json = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
 _log = logging.getLogger(__name__)
 
 
@@ -133,6 +143,7 @@ def keep_message(desk: Desk, number: int) -> list[Row]:
     name = _text(message[0])
     desk.run(_KEEP, (MESSAGE, name, _shown(MESSAGE, message), _all_shown(deliveries)))
     _log.error("message %s is damaged: set aside, with %d deliveries (table damaged)", name, len(deliveries))
+    _leave(desk, _loss_of(message, deliveries))
     return deliveries
 
 
@@ -143,11 +154,59 @@ def delivery_at(desk: Desk, key: int) -> Row | None:
 
 
 def keep_delivery(desk: Desk, raw: Row) -> None:
-    """Copy it into ``damaged``, with its message. What is left is for the caller to remove."""
-    message = [_shown(MESSAGE, row) for row in desk.run(_RAW_MESSAGE, (raw[DELIVERY_COLUMNS],))]
-    name = _text(raw[2]) if raw[2] is not None else "unknown"
-    desk.run(_KEEP, (DELIVERY, name, message[0] if message else "{}", _all_shown([raw])))
+    """Copy it into ``damaged``, with its message, which is right or not there. What is left of it is for the caller to
+    remove; the message stays until the bus has seen to it."""
+    message, delivery = _message_of(desk, raw)
+    name = "unknown" if message is None else _text(message[0])
+    shown = "{}" if message is None else _shown(MESSAGE, message)
+    desk.run(_KEEP, (DELIVERY, name, shown, _all_shown([raw])))
     _log.error("a delivery of message %s to %s is damaged: set aside (table damaged)", name, _text(raw[3]))
+    if message is not None:
+        _leave(desk, Loss(name, () if delivery is None else (delivery,), whole=True))
+
+
+def _message_of(desk: Desk, raw: Row) -> tuple[Row | None, Delivery | None]:
+    """The message of a damaged delivery, and the delivery as far as it can be read. Where a bit flipped in the number
+    that leads from one to the other, the sum of the delivery says which message it was."""
+    number = raw[DELIVERY_COLUMNS]
+    for bit in range(NUMBER_BITS if isinstance(number, int) else 0):
+        for message in desk.run(_RAW_MESSAGE, (number ^ 1 << bit,)):
+            if found := _whole([raw], message[0]):
+                return message, found[0]
+    named = desk.run(_RAW_MESSAGE, (number,))
+    return (named[0], delivery_as_read(raw)) if named else (None, None)
+
+
+def _loss_of(message: Row, deliveries: list[Row]) -> Loss:
+    """What is still known of a message that is damaged."""
+    whole = _whole(deliveries)
+    if not whole and isinstance(message[0], bytes):
+        was = next((name for name in _one_bit_off(message[0]) if _whole(deliveries[:1], name)), None)
+        whole = _whole(deliveries, was)
+    name = whole[0].message_id if whole else _text(message[0])
+    sender, intent, kind = (_text(message[column]) for column in (1, 3, 4))
+    answers, key = (None if message[column] is None else _text(message[column]) for column in (9, 20))
+    mark = message[21] if isinstance(message[21], bytes) else b""
+    return Loss(name, whole, False, sender, intent, kind, answers, key, mark)
+
+
+def _whole(deliveries: list[Row], name: bytes | None = None) -> tuple[Delivery, ...]:
+    """Those that are what was written; ``name``: where their message had this id."""
+    rows = deliveries if name is None else [(*raw[:2], name, *raw[3:]) for raw in deliveries]
+    return tuple(delivery for raw in rows if (delivery := whole_delivery(raw)) is not None)
+
+
+def _one_bit_off(name: bytes) -> Iterator[bytes]:
+    """What the id of a message may have been before one bit of it flipped. The sum of a delivery says which it was."""
+    for place, byte in enumerate(name):
+        for bit in range(8):
+            yield name[:place] + bytes((byte ^ 1 << bit,)) + name[place + 1 :]
+
+
+def _leave(desk: Desk, loss: Loss) -> None:
+    """For the bus, unless nobody is known who could be told. No clock is at hand: a note has no time."""
+    if loss.deliveries or loss.whole:
+        desk.run(_PUT_NOTE, summed(f"{LOSS}{desk.db.last_insert_rowid()}", _pack(loss), 0))
 
 
 def write_anew(desk: Desk, table: str, last: int, *, always: bool = False) -> bool:
@@ -162,7 +221,8 @@ def write_anew(desk: Desk, table: str, last: int, *, always: bool = False) -> bo
     desk.run(small.clear)
     desk.change_many(small.put, good)
     for raw in bad:
-        _log.error("a row of table %s is damaged (%s): set aside (table damaged)", table, _text(raw[0]))
+        name = f"{_text(raw[0])} of {_text(raw[1])}" if table == "token" else _text(raw[0])
+        _log.error("a row of table %s is damaged (%s): set aside (table damaged)", table, name)
         desk.run(_KEEP, (table, _text(raw[0]), _shown(table, raw), "[]"))
         if table == "removed":
             desk.run(small.put, summed(_text(raw[0]), last))

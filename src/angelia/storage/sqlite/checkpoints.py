@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import apsw
 
-from angelia.storage.sqlite.connect import Desk
+from angelia.storage.sqlite.connect import Desk, in_a_line
 from angelia.storage.sqlite.full import PAGE_BYTES
 
 IDLE_SECONDS = 0.2  # no unit for so long: work that would otherwise fall into a busy moment is done now
@@ -76,7 +76,7 @@ class Checkpoints:
         try:
             self._desk.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error as error:
-            _log.warning("the log was not folded into the store (%s); the next start will do it", error)
+            _log.warning("the log was not folded into the store (%s); the next start will do it", in_a_line(error))
         else:
             self._desk.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)  # lets SQLite take the empty log away
 

@@ -36,13 +36,15 @@ def _nobody() -> None:
 
 
 class Desk:
-    """One connection, used by one thread. ``suspect``: told where an index led to a row that it should not lead to."""
+    """One connection, used by one thread. ``suspect``: told where an index led to a row that it should not lead to;
+    ``bereft``: on the loop, once mail is set aside (``model/loss.py``)."""
 
-    __slots__ = ("_cursor", "_execute", "db", "suspect")
+    __slots__ = ("_cursor", "_execute", "bereft", "db", "suspect")
 
     def __init__(self, db: apsw.Connection) -> None:
         self.db = db
         self.suspect: Callable[[], None] = _nobody
+        self.bereft: Callable[[], None] = _nobody
         self._cursor = db.cursor()
         self._execute = self._cursor.execute
 
@@ -175,6 +177,11 @@ def open_reader(path: Path, vfs: str | None) -> ReadingDesk:
     return ReadingDesk(db)
 
 
+def in_a_line(error: object) -> str:
+    """SQLite's words, which may be several lines, as they stand in a log line or an answer."""
+    return " ".join(str(error).replace("*** in database main ***", "").split())
+
+
 def as_model_error(error: BaseException) -> BaseException:
     """The model's word for what a driver raised; anything else as it is (a future cannot carry StopIteration)."""
     if isinstance(error, StopIteration):
@@ -184,8 +191,8 @@ def as_model_error(error: BaseException) -> BaseException:
     if isinstance(error, apsw.FullError):
         wanted: AngeliaError = DiskFull(FULL_DETAIL)
     elif isinstance(error, apsw.ConstraintError):
-        wanted = Unwell(f"The store refused a row: {error}. Nothing was stored.")
+        wanted = Unwell(f"The store refused a row: {in_a_line(error)}. Nothing was stored.")
     else:
-        wanted = Unwell(f"The store could not be used: {error}. Nothing was stored.")
+        wanted = Unwell(f"The store could not be used: {in_a_line(error)}. Nothing was stored.")
     wanted.__cause__ = error
     return wanted

@@ -11,7 +11,7 @@ indexes and rows. A small store was compared before it served, so the first sear
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING
 
 import apsw
 
+from angelia.storage import backups
 from angelia.storage.sqlite import aside
-from angelia.storage.sqlite.connect import Desk, open_reader
-from angelia.storage.sqlite.index import damage_of
-from angelia.storage.sqlite.soundness import fault_of, faults_of, hides_rows, indexes_in
+from angelia.storage.sqlite.connect import Desk, in_a_line, open_reader
+from angelia.storage.sqlite.queries import SQL
+from angelia.storage.sqlite.renewing import has_left
+from angelia.storage.sqlite.rows import Row, row_sum
+from angelia.storage.sqlite.soundness import faults_of, hides_rows, indexes_in, look_at
 from angelia.storage.sqlite.view import UNKNOWN as _UNKNOWN
 
 if TYPE_CHECKING:
@@ -37,7 +40,30 @@ AGAIN_SECONDS = 60.0
 EVERY_SECONDS = 24 * 3600.0
 PATIENCE_SECONDS = 60.0
 
+_BLOCKS, _SIGNS, _LENGTHS = SQL["summed_blocks"], SQL["summed_signs"], SQL["text_lengths"]
+_MARKS, _OPENS = SQL["marks"], SQL["index_opens"]
 _log = logging.getLogger(__name__)
+
+
+def damage_of(desk: Desk, rows_at_once: int) -> Iterator[bool]:
+    """Whether pieces of the index are not what was written, some at a time: its blocks, and the signs that lead to them
+    (FTS5's own check lets one pass that names a smaller word, and words before it are found no more). The rest is
+    compared with these by SQLite's own check, but for the lengths of texts, which nothing here is found by. Each page
+    is read: raises ``apsw.CorruptError`` or ``SQLError`` where that cannot be."""
+    desk.run(_OPENS)
+    last = -1
+    while rows := desk.run(_BLOCKS, (last, rows_at_once)):
+        yield not all(row_sum(block) == sum_ for _, block, sum_ in rows)
+        last = rows[-1][0]
+    sign: Row = (-1 << 63, b"")
+    while rows := desk.run(_SIGNS, (*sign, rows_at_once)):
+        yield not all(row_sum(*row[:-1]) == row[-1] for row in rows)
+        sign = rows[-1][:2]
+    for sql in (_LENGTHS, _MARKS):
+        last = -1
+        while rows := desk.run(sql, (last, rows_at_once)):
+            last = rows[-1][0]
+            yield False
 
 
 class DamageSearch:
@@ -51,6 +77,8 @@ class DamageSearch:
         self._next = 0.0
         self._running: asyncio.Future[None] | None = None
         self._called = self._on_call = False  # one was asked for that has not begun; the one that runs was
+        self._seen = 0  # how many times the search index had been made anew, when this looked at it
+        self._told = False  # of pages that belong to nothing
         self._followed = False  # the one that runs began right behind another
 
     def begin_later(self, *, checked: bool) -> None:
@@ -60,12 +88,16 @@ class DamageSearch:
     def begin(self) -> None:
         """Something was met: search, soon."""
         if self._call():
-            _log.error("the store is damaged: something in it cannot be read; looking for the rows that it is in")
+            _log.error("the store is damaged: something in it cannot be read; looking for what it is")
 
     def suspect(self) -> None:
         """The same where what was read was right after all, or is out of the way: an index may be damaged."""
         if self._call():
             _log.warning("an index of the store may be damaged: comparing it with the rows")
+
+    def look_again(self, _: bool = True) -> None:
+        """Something was made anew: look at what is left of the old."""
+        self._call()
 
     def _call(self) -> bool:
         """Have one that begins from now on; False where that is so already."""
@@ -135,10 +167,14 @@ class DamageSearch:
             if found:
                 self._settle()
                 _log.error("looked at all rows: %d are damaged", found)
-            whole = not (comparing or found) or self._compare()
+            whole = True
+            if comparing or found:
+                whole = self._compare()
+                self._store.release_search()  # what kept it from reading messages may be right again
+                self._settle()
         except apsw.Error as error:
             if not self._stopped.is_set():
-                _log.error("the store is damaged where rows lie (%s): stop the hub, and put a copy back", error)
+                self._tell_of_rows(in_a_line(error))
         except RuntimeError:
             _log.debug("the loop is gone; nobody is left to tell")
         try:
@@ -164,6 +200,7 @@ class DamageSearch:
 
     def _search_index(self) -> None:
         """Each piece of it against its sum."""
+        self._seen = self._store.renewals
         desk = open_reader(self._path, self._vfs)
         try:
             for damaged in damage_of(desk, ROWS):
@@ -171,15 +208,13 @@ class DamageSearch:
                     return self._remake_search("a piece of it is not what was written")
                 if self._stopped.wait(REST_SECONDS):
                     break
-        except apsw.SQLError:
-            _log.debug("there is no search index")
-        except apsw.CorruptError as error:
-            self._remake_search(str(error))
+        except (apsw.SQLError, apsw.CorruptError) as error:
+            self._remake_search(in_a_line(error))
         finally:
             desk.close()
 
     def _remake_search(self, why: str) -> None:
-        self._wait_for(lambda: self._store.remake_search(why))
+        self._wait_for(lambda: self._store.remake_search(why, self._seen))
 
     def _compare(self) -> bool:
         """Indexes against rows, and pages against one another; False where it had to be given up for now."""
@@ -200,19 +235,42 @@ class DamageSearch:
     def _compared(self, desk: Desk) -> bool:
         worst = ""
         for again in (False, True):
-            if not (faults := faults_of(desk.db)):
+            self._seen = self._store.renewals
+            faults, unused = faults_of(desk.db)
+            if not faults:
+                self._do_away(desk, sound=True)
+                self._tell_of_unused(unused)
                 return True
             worst = faults[0]
-            indexes = indexes_in(faults)
-            if indexes is None and fault_of(desk.db, thorough=True) is None:
-                self._remake_search(worst)
+            indexes = indexes_in(desk.db, faults)
+            looked = look_at(desk.db, thorough=True) if indexes is None else None
+            if looked is not None and looked.mail is None:
+                if looked.search is None:
+                    self._do_away(desk, sound=False)
+                    return False  # once more, without that
+                if self._store.trouble() is None:
+                    self._remake_search(looked.search)
                 return True
             if indexes is None or again or hides_rows(desk):
                 break
             _log.error("indexes of the store are damaged (%s): made anew from the rows", ", ".join(sorted(indexes)))
             self._wait_for(lambda names=indexes: self._store.remake(names))  # type: ignore[misc]
-        _log.error("the store is damaged where rows lie (%s): stop the hub, and put a copy back", worst)
+        self._tell_of_rows(worst)
         return True
+
+    def _tell_of_rows(self, what: str) -> None:
+        remedy = backups.remedy(self._path.parent)
+        _log.error("the store is damaged where rows lie (%s): stop the hub. %s", what, remedy)
+
+    def _tell_of_unused(self, pages: int) -> None:
+        if pages and not self._told:
+            self._told = True
+            _log.warning("%d pages of the store's file belong to nothing: no mail is in them, only room is lost", pages)
+
+    def _do_away(self, desk: Desk, *, sound: bool) -> None:
+        """With what is left of a search index that was given up."""
+        if has_left(desk):
+            self._wait_for(lambda: self._store.do_away(sound=sound))
 
     def _settle(self) -> None:
         """Wait until what was told by now is done."""

@@ -93,7 +93,9 @@ DELETE FROM meta;
 -- name: schema
 SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL;
 
--- name: hides_rows
+-- name: hides_messages
 -- Whether an index knows of rows that the table does not show: then it is the table that is damaged.
-SELECT (SELECT count(*) FROM message NOT INDEXED) < (SELECT count(*) FROM message INDEXED BY message_id)
-    OR (SELECT count(*) FROM delivery NOT INDEXED) < (SELECT count(*) FROM delivery INDEXED BY delivery_message);
+SELECT (SELECT count(*) FROM message NOT INDEXED) < (SELECT count(*) FROM message INDEXED BY message_id);
+
+-- name: hides_deliveries
+SELECT (SELECT count(*) FROM delivery NOT INDEXED) < (SELECT count(*) FROM delivery INDEXED BY delivery_message);

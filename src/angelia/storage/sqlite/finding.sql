@@ -25,9 +25,6 @@ DELETE FROM search WHERE rowid BETWEEN ? AND ?;
 -- Merge some pages of it.
 INSERT INTO search (search, rank) VALUES ('merge', ?);
 
--- name: empty_index
-INSERT INTO search (search) VALUES ('delete-all');
-
 -- name: index_blocks
 -- ?1 ids as a JSON array.
 SELECT id, block FROM search_data WHERE id IN (SELECT value FROM json_each(?1));
@@ -39,13 +36,22 @@ INSERT OR REPLACE INTO search_sum (id, sum) VALUES (?, ?);
 -- ?1 ids as a JSON array.
 DELETE FROM search_sum WHERE id IN (SELECT value FROM json_each(?1));
 
--- name: empty_index_sums
-DELETE FROM search_sum;
-
 -- name: summed_blocks
 -- ?1 after, ?2 limit.
 SELECT d.id, d.block, s.sum FROM search_data d LEFT JOIN search_sum s ON s.id = d.id WHERE d.id > ?1
 ORDER BY d.id LIMIT ?2;
+
+-- name: text_lengths
+-- ?1 after, ?2 limit. Nothing is found by them, but their pages have to be read where an entry is taken out.
+SELECT id FROM search_docsize WHERE id > ?1 ORDER BY id LIMIT ?2;
+
+-- name: marks
+-- ?1 after, ?2 limit.
+SELECT number FROM search_again WHERE number > ?1 ORDER BY number LIMIT ?2;
+
+-- name: index_opens
+-- Fails where FTS5 cannot read how the index is set.
+SELECT count(*) FROM search_config, (SELECT rowid FROM search WHERE rowid = 0);
 
 -- name: last_signs
 -- ?1 segment, ?2 how many at most.
@@ -66,9 +72,6 @@ SELECT number FROM search_again ORDER BY number LIMIT ?;
 
 -- name: done_again
 DELETE FROM search_again WHERE number = ?;
-
--- name: empty_again
-DELETE FROM search_again;
 
 -- name: newest_number
 SELECT ifnull(max(number), 0) FROM message;

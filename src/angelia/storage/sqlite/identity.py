@@ -20,7 +20,7 @@ from angelia.storage.sqlite.rows import Row
 
 NAMES = ("epoch", "instance", "secret", "seq")
 SHAPE = "shape"
-_SPARE, _SEARCH = "spare of ", "search"
+_SPARE, _SEARCH, _LEFT = "spare of ", "search", "search_left_"
 _VALUE, _PUT_VALUE, _VALUES, _CLEAR = SQL["value"], SQL["put_value"], SQL["values"], SQL["clear_values"]
 _SCHEMA, _FORGET = SQL["schema"], SQL["forget_value"]
 _KINDS = (*NAMES, SHAPE)
@@ -67,15 +67,37 @@ def forget_shape(run: Callable[[str, Row], object]) -> None:
         run(_FORGET, (name,))
 
 
+def put_search_shape(desk: Desk) -> None:
+    """The tables that searches need were made anew. Inside a transaction."""
+    here, written = _described(desk), _written(desk)
+    kept = {name: sum_ for name, sum_ in written.items() if not name.startswith(_SEARCH)} if written else here
+    put_known(desk.run, SHAPE, _pack(kept | {name: here[name] for name in here if _is_of_search(name)}))
+
+
 def misshapen(desk: Desk) -> str | None:
     """The first table or index that is not described as it was when it was made. What is there besides may be: a
     person's index, what SQLite notes for itself. Mail goes on without what is for searches."""
-    written = _opened(_read(desk, _SPARE + SHAPE)) or _read(desk, SHAPE)
-    if not isinstance(written, bytes):
-        return None
+    return next((name for name in _wrong(desk) if not name.startswith(_SEARCH)), None)
+
+
+def search_misshapen(desk: Desk) -> str | None:
+    """The same for the tables that searches need."""
+    return next((name for name in _wrong(desk) if _is_of_search(name)), None)
+
+
+def _is_of_search(name: str) -> bool:
+    return name.startswith(_SEARCH) and not name.startswith(_LEFT)
+
+
+def _wrong(desk: Desk) -> list[str]:
     here = _described(desk)
-    wrong = [name for name, sum_ in _unpack(written).items() if here.get(name) != sum_]
-    return next((name for name in wrong if name in here or not name.startswith(_SEARCH)), None)
+    return [name for name, sum_ in _written(desk).items() if here.get(name) != sum_]
+
+
+def _written(desk: Desk) -> dict[str, int]:
+    """The sums as they were noted; none where they never were, or cannot be read."""
+    written = _opened(_read(desk, _SPARE + SHAPE)) or _read(desk, SHAPE)
+    return dict(_unpack(written)) if isinstance(written, bytes) else {}
 
 
 def _described(desk: Desk) -> dict[str, int]:

@@ -8,31 +8,28 @@ What must stay true:
 - A step is a transaction that also says how far the index has come: messages up to ``indexed`` are in it, but for those
   of ``search_again``. The same transaction sums what it changed of the index.
   It costs no sync: what a power cut takes of it, it takes together with the mark.
-- An index that is damaged costs searches and never mail: it is made anew, once; after that there is none.
+- An index that is damaged costs searches and never mail. It is made anew from the messages, whatever of it cannot be
+  read: what was there is taken out of the schema, unread (``renewing.py``), in one step. ``trouble`` says so meanwhile.
 """
 
 import logging
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import perf_counter
-from typing import Any
+from time import monotonic, perf_counter
 
 import apsw
 import msgspec
 
-from angelia.storage.sqlite.connect import Desk
+from angelia.storage.sqlite import renewing
+from angelia.storage.sqlite.connect import Desk, in_a_line
 from angelia.storage.sqlite.queries import SQL
 from angelia.storage.sqlite.rows import Row, row_sum
+from angelia.storage.sqlite.words import PARTS, Unread, entries
 
-PARTS = 512  # rowids that a message has in the index: for 8 million letters, more than any message holds by default
-PART_LETTERS = 16_384  # a millisecond of work
-OVERLAP_LETTERS = 1_024  # words that stand so near to one another are found together, wherever the text is cut
 STEP_ROWS = 64  # with a step's own cost below a tenth of the whole
 STEP_LETTERS = 65_536
 MERGE_PAGES = 8  # 32 KiB of the index in one step of merging
 MOST_UNMERGED = 8  # where a search waits, it merges so much later; SQLite by itself merges 16 at once
-NAMED = 100  # recipients that the index knows one by one; a message to more is looked at itself
 
 HELD_SECONDS = 0.05  # while it is looked at after a start: some ms, but of a store with a million messages
 QUIET_SECONDS = 0.02  # no unit for so long: the moment is used
@@ -41,58 +38,26 @@ BUSY_SECONDS = 0.002  # between two groups, where a search waits
 BUSY_CHANGES = 30_000  # of rows since it was complete, some 10,000 messages: it works between small groups too
 SMALL_GROUP = 16
 
-# Signs of scripts without spaces between words, and pictures: each is a word.
-_ALONE = re.compile(
-    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2190-\u2bff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
-    "\U0001f000-\U0001faff\U00020000-\U0003ffff])"
-)
-_TO_INDEX, _MAILBOXES, _INDEX, _UNINDEX = SQL["to_index"], SQL["mailboxes_of"], SQL["index"], SQL["unindex"]
+RENEW_SECONDS = 60.0  # from one time that it is made anew to the next: a million messages take half a minute of work
+MOST_TRIES = 3  # without ever being whole between: then something else is wrong, and only the next look tries again
+LEFT_ROWS = 64  # of what an index left behind, freed in one step: as many pages, some 3 ms
+BEING_MADE = "the search index was damaged and is being made anew: searches find less until then; mail is not concerned"
+
+_TO_INDEX, _INDEX, _UNINDEX = SQL["to_index"], SQL["index"], SQL["unindex"]
 _AGAIN, _DONE_AGAIN, _MESSAGE_TO_INDEX = SQL["search_again"], SQL["done_again"], SQL["message_to_index"]
-_MERGE, _EMPTY_INDEX, _EMPTY_AGAIN = SQL["merge_index"], SQL["empty_index"], SQL["empty_again"]
+_MERGE = SQL["merge_index"]
 _BLOCKS, _PUT_SUM, _DROP_SUMS = SQL["index_blocks"], SQL["put_index_sum"], SQL["drop_index_sums"]
-_EMPTY_SUMS, _SUMMED_BLOCKS = SQL["empty_index_sums"], SQL["summed_blocks"]
-_LAST_SIGNS, _SUMMED_SIGNS, _NEWEST = SQL["last_signs"], SQL["summed_signs"], SQL["newest_number"]
+_LAST_SIGNS, _NEWEST = SQL["last_signs"], SQL["newest_number"]
 _VALUE, _PUT_VALUE = SQL["value"], SQL["put_value"]
 _SEGMENT_BITS = 37  # of a block's id, from there on, are its segment; a page of that is below
-_json = msgspec.json.Decoder().decode
 _pack = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
 
 
-def spread(text: str) -> str:
-    """The text as it is given to the index, or looked for in it."""
-    return text if text.isascii() else _ALONE.sub(r" \1 ", text)
-
-
-def sender_word(name: str) -> str:
-    """The word that stands for a sender."""
-    return "xf" + name.encode().hex()
-
-
-def recipient_word(name: str) -> str:
-    """The word that stands for a recipient."""
-    return "xt" + name.encode().hex()
-
-
-MANY_WORD = "xmany"  # a message with more recipients than are named
-
-
-def damage_of(desk: Desk, rows_at_once: int) -> Iterator[bool]:
-    """Whether pieces of the index are not what was written, some at a time: its blocks, and the signs that lead to them
-    (FTS5's own check lets one pass that names a smaller word, and words before it are found no more). The rest is
-    compared with these by SQLite's own check, but for the lengths of texts, which nothing here is found by."""
-    last = -1
-    while rows := desk.run(_SUMMED_BLOCKS, (last, rows_at_once)):
-        yield not all(row_sum(block) == sum_ for _, block, sum_ in rows)
-        last = rows[-1][0]
-    sign: Row = (-1 << 63, b"")
-    while rows := desk.run(_SUMMED_SIGNS, (*sign, rows_at_once)):
-        yield not all(row_sum(*row[:-1]) == row[-1] for row in rows)
-        sign = rows[-1][:2]
-
-
 class SearchIndex:
-    """Belongs to the writer's thread. ``tell`` calls something on the loop; ``complete`` may be read from there."""
+    """Belongs to the writer's thread. ``tell`` calls something on the loop; ``complete``, ``trouble`` and ``off`` may
+    be read from there. ``trouble``: what is wrong with it, for people; None when nothing is. ``off``: nothing is put
+    into it for now."""
 
     def __init__(self, desk: Desk, tell: Callable[[Callable[[bool], None], bool], None]) -> None:
         self._desk, self._tell = desk, tell
@@ -104,8 +69,13 @@ class SearchIndex:
         self._rest: list[tuple[int, str, str]] = []  # parts of a message that is not in it whole
         self._begun = 0  # that message's number
         self._waiting: list[Callable[[bool], None]] = []
-        self._committing = self._remade = self._off = False
-        self._doubt: Exception | None = None
+        self._committing = self.off = False
+        self.trouble: str | None = None
+        self.look: Callable[[bool], None] = _nobody  # called on the loop where the store should be looked through
+        self._doubt: str | None = None
+        self._tries, self._next_try = 0, 0.0
+        self.renewals = 0  # how many times it was made anew; any thread may read it
+        self._left: bool | None = None  # to do away with what is left of an old one; whether its pages are sound
         # Nothing is merged before it was seen to be right: what is wrong would be summed anew. Any thread may set it.
         self.held = False
 
@@ -114,9 +84,27 @@ class SearchIndex:
         Inside a unit."""
         self._waiting.append(answer)
 
-    def distrust(self, why: str) -> None:
-        """Make it anew soon: it is damaged. Inside a unit."""
-        self._doubt, self.complete = ValueError(why), False
+    def distrust(self, why: str, seen: int | None = None, *, renewed: bool = False) -> None:
+        """Make it anew soon: it is damaged. ``seen``: what ``renewals`` was before that was seen; it may have been made
+        anew since. ``renewed``: it was, and has only to be filled. Inside a unit, or in the writer's thread."""
+        if seen not in (None, self.renewals):
+            return
+        if self.off:
+            self._tries = 0
+        self._doubt, self.complete, self.off = None if renewed else why, False, False
+        if self.trouble is None:
+            _log.error(
+                "the search index is damaged (%s): it is made anew from the messages; mail is not concerned", why
+            )
+        self.trouble = BEING_MADE
+
+    def release(self) -> None:
+        """It was looked at: go on, or try again. Any thread may call it."""
+        self.held = self.off = False
+
+    def do_away(self, *, sound: bool) -> None:
+        """With what is left of one that was given up: its pages are freed, where they are ``sound``. Inside a unit."""
+        self._left = sound
 
     def committed(self, changes: int) -> None:
         """A group that changed so many rows is on disk, and nobody was told yet."""
@@ -130,8 +118,10 @@ class SearchIndex:
             return HELD_SECONDS
         if self._waiting:
             return 0.0
-        if self.complete or self._off:
-            return None
+        if not self.complete and self._doubt is not None:
+            return max(self._next_try - monotonic(), QUIET_SECONDS)
+        if self.complete or self.off:
+            return None if self._left is None else QUIET_SECONDS
         return WORK_SECONDS if self._begun or self._unmerged else QUIET_SECONDS
 
     def wants(self, units: int) -> float | None:
@@ -140,27 +130,40 @@ class SearchIndex:
             return None
         if self._waiting:
             return BUSY_SECONDS
-        return 0.0 if self._changes >= BUSY_CHANGES and units <= SMALL_GROUP and not self._off else None
+        return 0.0 if self._changes >= BUSY_CHANGES and units <= SMALL_GROUP and not self.off else None
 
     def work(self, seconds: float, go_on: Callable[[], bool]) -> None:
         """Work for so long, while ``go_on``; at least one step."""
         ends = perf_counter() + seconds
-        while not (self.complete or self._off or self.held):
+        while self._has_work():
             try:
-                if (doubt := self._doubt) is not None:
-                    self._doubt, self._rest, self._begun = None, [], 0
-                    self._remake(doubt)
-                self._step()
+                if self._doubt is not None:
+                    self._renew(self._doubt)
+                else:
+                    self._step()
             except apsw.BusyError:
                 return  # another program keeps the store busy; later
+            except Unread as error:
+                if self._stop("messages cannot be read: searches find no newer ones until that is mended"):
+                    _log.error("messages cannot be read (%s): searches find no newer ones until that is mended", error)
+                self._tell(self.look, True)
             except Exception as error:
                 if self._committing or isinstance(error, apsw.FullError):
                     raise  # the disk, not the index
-                self._remake(error)
+                self.distrust(in_a_line(error))
             if perf_counter() >= ends or not go_on():
                 break
-        if self.complete or self._off:
+        if self.complete or self.off or self._rests():
             self.answer(whole=self.complete)
+
+    def _has_work(self) -> bool:
+        if self.held or self._rests():
+            return False
+        return not (self.complete or self.off) or self._left is not None
+
+    def _rests(self) -> bool:
+        """It was made anew only just, and is damaged again."""
+        return self._doubt is not None and monotonic() < self._next_try
 
     def answer(self, *, whole: bool) -> None:
         """Let nobody wait any longer."""
@@ -169,6 +172,8 @@ class SearchIndex:
             self._tell(answer, whole)
 
     def _step(self) -> None:
+        if self.complete or self.off:
+            return self._do_away()
         if self._waiting and self._merges >= MOST_UNMERGED:
             self._unmerged = 0  # the rest of it has time
         if self._unmerged >= (MOST_UNMERGED if self._waiting else 1):
@@ -253,7 +258,7 @@ class SearchIndex:
         rows = self._next(reached, letters) if not self._rest else []
         for row in rows:
             number = row[0]
-            self._rest = list(self._parts(row))
+            self._rest = list(entries(self._desk, row))
             self._begun = number
             letters = self._go_on(letters)
             if self._rest:
@@ -263,6 +268,7 @@ class SearchIndex:
             self._desk.run(_PUT_VALUE, ("indexed", reached))
         if not rows and not letters:
             self._begun, self._changes, self.complete = 0, 0, True
+            self._be_whole()
         else:
             self._unmerged += 1
 
@@ -285,7 +291,8 @@ class SearchIndex:
             return letters < STEP_LETTERS and len(rows) < STEP_ROWS
 
         if letters < STEP_LETTERS:
-            self._desk.walk(_TO_INDEX, (after,), visit)
+            with _reading_messages():
+                self._desk.walk(_TO_INDEX, (after,), visit)
         return rows
 
     def _do_again(self, number: int, mark: int) -> None:
@@ -294,66 +301,83 @@ class SearchIndex:
             self._rest, self._begun = [], 0
         self._desk.run(_UNINDEX, (number * PARTS, (number + 1) * PARTS - 1))
         if number <= mark:
-            for row in self._desk.run(_MESSAGE_TO_INDEX, (number,)):
-                for part in self._parts(row):
+            with _reading_messages():
+                messages = self._desk.run(_MESSAGE_TO_INDEX, (number,))
+            for row in messages:
+                for part in entries(self._desk, row):
                     self._desk.run(_INDEX, part)
         self._desk.run(_DONE_AGAIN, (number,))
         self._unmerged += 1
 
-    def _parts(self, row: Row) -> Iterator[tuple[int, str, str]]:
-        """The rows of the index for one message."""
-        number, sender, recipient, text, body = row
-        boxes = [box for (box,) in self._desk.run(_MAILBOXES, (number, NAMED + 1))]
-        names = {recipient_word(box) for box in boxes} if len(boxes) <= NAMED else {MANY_WORD}
-        names.add(recipient_word(_lower(recipient)))
-        who = " ".join([sender_word(_lower(sender)), *sorted(names)])
-        whole = spread("\n".join([(text or b"").decode("utf-8", "replace"), *_strings_of(body)]))
-        starts = range(0, max(len(whole) - OVERLAP_LETTERS, 1), PART_LETTERS - OVERLAP_LETTERS)
-        for part, start in enumerate(starts[:PARTS]):
-            yield number * PARTS + part, whole[start : start + PART_LETTERS], who
-
-    def _remake(self, error: Exception) -> None:
-        """It is damaged: begin again from nothing; where that does not help, go on without it."""
-        if self._remade:
-            self._off = True
-            _log.error("the search index is damaged (%s): searches find nothing new until the next start", error)
-            return
-        self._remade = True
-        _log.error("the search index is damaged (%s): it is made anew; mail is not concerned", error)
+    def _renew(self, why: str) -> None:
+        """Another, empty, in the place of one that is damaged; where that cannot be, go on without it."""
+        self._tries += 1
+        self._next_try = monotonic() + RENEW_SECONDS
+        if self._tries > MOST_TRIES:
+            return self._give_up(why)
+        self._rest, self._begun, self._unmerged, self._left = [], 0, 0, None
+        self._changes = BUSY_CHANGES
         try:
-            self._commit(self._empty)
-        except apsw.Error as again:
-            if self._committing or isinstance(again, apsw.FullError):
+            self._commit(lambda: renewing.renew_search(self._desk))
+        except apsw.BusyError:
+            raise
+        except apsw.Error as error:
+            if self._committing or isinstance(error, apsw.FullError):
                 raise
-            self._remake(again)
+            renewing.schema_again(self._desk)
+            return self._give_up(in_a_line(error))
+        self._doubt = None
+        self.renewals += 1
+        self._tell(self.look, True)
 
-    def _empty(self) -> None:
-        self._desk.run(_EMPTY_INDEX)
-        self._desk.run(_EMPTY_AGAIN)
-        self._desk.run(_EMPTY_SUMS)
-        self._desk.run(_PUT_VALUE, ("indexed", 0))
+    def _give_up(self, why: str) -> None:
+        self._doubt = None
+        if self._stop("the search index is damaged and cannot be made anew: searches find nothing; hub.log says why"):
+            _log.error(
+                "the search index is damaged and cannot be made anew (%s): tried again each day and at each start; "
+                "mail is not concerned", why,
+            )  # fmt: skip
+
+    def _stop(self, trouble: str) -> bool:
+        """Put nothing into it for now; whether that is news."""
+        news = self.trouble != trouble
+        self.trouble, self.off = trouble, True
+        return news
+
+    def _be_whole(self) -> None:
+        self._tries = 0
+        if self.trouble is not None:
+            self.trouble = None
+            _log.warning("the search index is whole again: searches find all messages")
+
+    def _do_away(self) -> None:
+        """One step of it."""
+        try:
+            if self._left and not self._free_some():
+                return
+            if not self._left:
+                self._commit(lambda: renewing.forget_left(self._desk))
+            self._left = None
+        except apsw.CorruptError:
+            if self._committing:
+                raise
+            renewing.schema_again(self._desk)
+            self._left = None if not self._left else False
+
+    def _free_some(self) -> bool:
+        """Whether all is free."""
+        more: list[bool] = []
+        self._commit(lambda: more.append(renewing.free_left(self._desk, LEFT_ROWS)))
+        return not more[0]
 
 
-def _lower(name: bytes) -> str:
-    """A name, of which bits may have flipped on the disk."""
-    return name.decode("utf-8", "replace").lower()
-
-
-def _strings_of(body: bytes | None) -> Iterator[str]:
-    """The strings of a body; none where it is no JSON any more."""
+@contextmanager
+def _reading_messages() -> Iterator[None]:
     try:
-        return _strings(_json(body)) if body else iter(())
-    except msgspec.MsgspecError:
-        return iter(())
+        yield
+    except apsw.CorruptError as error:
+        raise Unread(in_a_line(error)) from error
 
 
-def _strings(value: Any) -> Iterator[str]:
-    """Every string in a JSON value, but the names of members."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _strings(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _strings(each)
+def _nobody(_: bool) -> None:
+    """Nobody is told."""

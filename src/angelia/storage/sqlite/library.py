@@ -8,13 +8,18 @@ message that is gone, and whose number another has now.
 
 from collections.abc import Iterator
 
+import apsw
+
 from angelia.bus.ports import Conversation, Found, Said, Sight, Talk, Talks
 from angelia.model.delivery import State
 from angelia.model.envelope import Envelope
+from angelia.model.errors import Unwell
 from angelia.model.query import Phrase, Query
-from angelia.storage.sqlite.index import MANY_WORD, PARTS, recipient_word, sender_word, spread
+from angelia.storage.sqlite.connect import in_a_line
 from angelia.storage.sqlite.queries import SQL
+from angelia.storage.sqlite.rows import Row
 from angelia.storage.sqlite.view import SqliteView
+from angelia.storage.sqlite.words import MANY_WORD, PARTS, recipient_word, sender_word, spread
 
 LOOKED_AT = 2_000  # messages that one page looks at: some 20 ms, where none of them may be shown
 CHUNK = 64
@@ -26,7 +31,17 @@ _THREAD_OF, _THREAD_AT, _IN_THREAD = SQL["thread_of"], SQL["thread_at"], SQL["in
 _IN_THREAD_LATEST, _ENDS, _CREATED_AT = SQL["in_thread_latest"], SQL["ends_of"], SQL["created_at"]
 _MAILBOXES, _STATES, _MESSAGE_AT, _VALUE = SQL["mailboxes_of"], SQL["states_of"], SQL["message_at"], SQL["value"]
 _STATE = tuple(State)
+# How SQLite begins to say that there is none, or that FTS5 cannot read how it is set.
+_NO_INDEX = ("no such table", "vtable constructor failed", "invalid fts5 file format")
 _ALL = 1 << 40  # more than any store holds, and 512 times it is still a number
+
+
+class IndexDamaged(Unwell):
+    """The search index cannot be read. ``why``: in SQLite's words."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("The search index was damaged and is being made anew; search again in a minute.")
+        self.why = why
 
 
 class SqliteLibrary(SqliteView):
@@ -64,12 +79,22 @@ class SqliteLibrary(SqliteView):
         """The numbers of messages whose entry matches, the latest first."""
         mark = self._number(_VALUE, ("indexed",)) or 0
         end = min(before or _ALL, mark + 1)
-        while rows := self._desk.run(_SEARCH, (match, end * PARTS, CHUNK)):
+        while rows := self._in_index(match, end):
             for (rowid,) in rows:
                 number = rowid // PARTS
                 if number < end:  # else another part of the one before
                     end = number
                     yield number
+
+    def _in_index(self, match: str, end: int) -> list[Row]:
+        try:
+            return self._desk.run(_SEARCH, (match, end * PARTS, CHUNK))
+        except apsw.CorruptError as error:
+            raise IndexDamaged(in_a_line(error)) from error
+        except apsw.SQLError as error:
+            if not str(error).startswith(_NO_INDEX):
+                raise
+            raise IndexDamaged(in_a_line(error)) from error
 
     def _every(self, before: int | None) -> Iterator[int]:
         """All numbers of messages, the latest first."""

@@ -17,12 +17,12 @@ import msgspec
 
 from angelia.model.errors import Stopping, Unwell
 from angelia.storage.sqlite import aside
-from angelia.storage.sqlite.connect import Desk
+from angelia.storage.sqlite.connect import Desk, in_a_line
 from angelia.storage.sqlite.identity import misshapen
 from angelia.storage.sqlite.migrate import APPLICATION_ID, known
 from angelia.storage.sqlite.queries import SQL
 from angelia.storage.sqlite.rows import CHECKSUM, is_sound
-from angelia.storage.sqlite.soundness import fault_of
+from angelia.storage.sqlite.soundness import look_at
 
 SUMMED = 5  # the format since which each row has a sum
 SEAL = "seal"  # in meta, of a copy alone
@@ -82,11 +82,16 @@ def open_settled(file: Path) -> apsw.Connection:
     try:
         return apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     except apsw.Error as error:
-        raise Damaged(f"{file} cannot be opened: {error}.") from None
+        raise Damaged(f"{file} cannot be opened: {in_a_line(error)}.") from None
 
 
 def look_through(file: Path, pace: Pace) -> Sums:
     """Look at all of it; ``Damaged`` where it is not a whole and sound store, else what it holds."""
+    return look_closely(file, pace)[0]
+
+
+def look_closely(file: Path, pace: Pace) -> tuple[Sums, str | None]:
+    """The same, and what is wrong with its search index, which is no reason to refuse it."""
     if (log := file.with_name(file.name + "-wal")).exists() and log.stat().st_size:
         raise Damaged(f"{file} has a log beside it: it was not copied as a whole. Make a copy with: angelia backup")
     db = pace.running = open_settled(file)
@@ -94,14 +99,15 @@ def look_through(file: Path, pace: Pace) -> Sums:
         _is_ours(db, file)
         if (what := misshapen(Desk(db))) is not None:
             raise Damaged(f"{file} is damaged: {what} is not described as it was made.")
-        if (fault := fault_of(db, thorough=True)) is not None:
-            raise Damaged(f"{file} is damaged: {fault}.")
+        looked = look_at(db, thorough=True)
+        if looked.mail is not None:
+            raise Damaged(f"{file} is damaged: {looked.mail}.")
         seal = db.execute(_VALUE, (SEAL,)).fetchall()
         if digest(db, file, pace) != (seal[0][0] if seal else None) and seal:
             raise Damaged(f"{file} is damaged: its rows are not those that were copied.")
-        return count(db)
+        return count(db), looked.search
     except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, UnicodeDecodeError, msgspec.MsgspecError) as error:
-        raise Damaged(f"{file} is damaged: {error}.") from None
+        raise Damaged(f"{file} is damaged: {in_a_line(error)}.") from None
     finally:
         pace.running = None
         db.close(force=True)

@@ -17,14 +17,14 @@ from typing import Any
 import apsw
 
 from angelia.model.errors import Unwell
+from angelia.storage import backups
+from angelia.storage.sqlite.connect import in_a_line
 from angelia.storage.sqlite.identity import forget_shape
 from angelia.storage.sqlite.queries import HERE, SQL
 from angelia.storage.sqlite.rows import delivery_sum, row_sum
 
 APPLICATION_ID = 0x414E4745  # "ANGE": tells a store from any other SQLite file
-REMEDY = "It was left as it is. Put a copy back: angelia restore FILE; the hub's own lie in backups, beside it."
 _NAME = re.compile(r"(\d{4})_\w+\.sql")
-_IF_DAMAGED = "If it is only damaged, put a copy back: angelia restore FILE"
 _COUNTS = SQL["counts"]
 _log = logging.getLogger(__name__)
 
@@ -36,6 +36,11 @@ class Migration:
     number: int
     name: str
     sql: str
+
+
+def remedy(path: Path, when: str = "") -> str:
+    """What became of a store that is refused, and what to do."""
+    return f"It was left as it is. {when}{backups.remedy(path.parent)}"
 
 
 def known(folder: Path = HERE / "migrations") -> list[Migration]:
@@ -56,11 +61,11 @@ def migrate(db: apsw.Connection, path: Path, migrations: Sequence[Migration]) ->
     here, owner = _pragma(db, "user_version"), _pragma(db, "application_id")
     tables = _pragma(db, "schema_version")
     if (tables or here) and owner != APPLICATION_ID:
-        raise Unwell(f"{path} is not a store of Angelia. It was left as it is. {_IF_DAMAGED}")
+        raise Unwell(f"{path} is not a store of Angelia. {remedy(path, 'If it is only damaged: ')}")
     if here > newest:
         raise Unwell(
             f"{path} was written by a newer Angelia (format {here}; this program knows {newest}). "
-            f"It was left as it is: start the newer program. {_IF_DAMAGED}"
+            f"Start the newer program. {remedy(path, 'If it is only damaged: ')}"
         )
     if here == newest:
         return
@@ -79,7 +84,7 @@ def migrate(db: apsw.Connection, path: Path, migrations: Sequence[Migration]) ->
         db.execute("COMMIT")
     except apsw.SQLError as error:
         db.execute("ROLLBACK")
-        raise Unwell(f"{path} is damaged (format {here}: {error}). {REMEDY}") from error
+        raise Unwell(f"{path} is damaged (format {here}: {in_a_line(error)}). {remedy(path)}") from error
     except BaseException:
         if db.in_transaction:
             db.execute("ROLLBACK")

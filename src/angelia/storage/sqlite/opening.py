@@ -5,6 +5,7 @@ something before holds nothing now.
 """
 
 import errno
+import logging
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +17,19 @@ from angelia.model.delivery import State
 from angelia.model.errors import DiskFull, Unwell
 from angelia.storage.load import Loads
 from angelia.storage.sqlite import aside, identity
-from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error, make_file, open_writer
+from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error, in_a_line, make_file, open_writer
 from angelia.storage.sqlite.full import FullDisk
-from angelia.storage.sqlite.migrate import REMEDY, known, migrate
+from angelia.storage.sqlite.migrate import known, migrate, remedy
 from angelia.storage.sqlite.queries import SQL
+from angelia.storage.sqlite.renewing import has_left, renew_search, schema_again
 from angelia.storage.sqlite.rows import changed_row, delivery_of, is_whole
-from angelia.storage.sqlite.soundness import fault_of, mend
+from angelia.storage.sqlite.soundness import look_at, mend, renewed, tidied
 from angelia.storage.sqlite.tx import Seqs, SqliteTx
 
 SMALL_PAGES = 4096  # a store of 16 MiB is checked whole, indexes too, in some 150 ms
 NEWEST = 200  # messages whose checksums are looked at: the end of the file is where a crash would show
 
+_log = logging.getLogger(__name__)
 _VALUE, _SUMS, _HIGHEST, _NEWEST = SQL["value"], SQL["sums"], SQL["highest"], SQL["newest_messages"]
 _HELD_BEFORE, _CHANGE = SQL["held_before"], SQL["change"]
 
@@ -34,11 +37,13 @@ _HELD_BEFORE, _CHANGE = SQL["held_before"], SQL["change"]
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A store that is ready: the writer's connection, who it is, its counter, and its sums twice (writer's, loop's).
-    ``checked``: its indexes were compared with its rows."""
+    ``checked``: its indexes were compared with its rows. ``search_fault``: what was wrong with its search index,
+    which is made anew from the start then."""
 
     path: Path
     desk: Desk
     checked: bool
+    search_fault: str | None
     epoch: str
     instance: str
     secret: bytes
@@ -66,9 +71,9 @@ def open_file(path: Path, durability: str, vfs: str | None, returned_at: int, fu
             raise
         return opened
     except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise Unwell(f"{path} is damaged ({error}). {REMEDY}") from error
+        raise Unwell(f"{path} is damaged ({in_a_line(error)}). {remedy(path)}") from error
     except apsw.IOError as error:
-        raise (DiskFull(FULL_DETAIL) if full.nothing_left() else _unusable(path, str(error))) from error
+        raise (DiskFull(FULL_DETAIL) if full.nothing_left() else _unusable(path, in_a_line(error))) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -86,37 +91,60 @@ def _open(path: Path, durability: str, vfs: str | None, returned_at: int) -> Ope
     try:
         migrate(desk.db, path, known())
         if (what := identity.misshapen(desk)) is not None:
-            raise Unwell(f"{path} is damaged ({what} is not described as it was made). {REMEDY}")
-        checked = _check(desk, path)
+            raise Unwell(f"{path} is damaged ({what} is not described as it was made). {remedy(path)}")
+        checked, search_fault = _check(desk, path)
         _introduce(desk)
-        seqs = _seqs(desk)
-        _look_at_names(desk, seqs)
-        _start_over(desk, seqs, returned_at)
-        loads = (Loads(), Loads())
-        for mailbox, sender, opened, ready, queued, size in desk.run(_SUMS):
-            for load in loads:
-                load.apply(((mailbox, sender.lower(), opened, ready, queued, size),))
-        _set_aside_damaged(desk, loads, seqs)
+        if search_fault is None and (what := identity.search_misshapen(desk)) is not None:
+            search_fault = f"{what} is not described as it was made"
+        if search_fault is not None:
+            _renew_search(desk, small=checked)
+        try:
+            seqs, loads = _start_over(desk, returned_at)
+        except apsw.CorruptError:
+            # An index cannot be read, perhaps. In a small store those were made anew by now, where that helps.
+            if checked or not renewed(desk):
+                raise
+            seqs, loads = _start_over(desk, returned_at)
         who = (_value(desk, "epoch"), _value(desk, "instance"), _value(desk, "secret"))
-        return Opened(path, desk, checked, *who, seqs, loads)
+        return Opened(path, desk, checked, search_fault, *who, seqs, loads)
     except BaseException:
         desk.close()
         raise
 
 
-def _check(desk: Desk, path: Path) -> bool:
-    """A bounded look: all of a small store, the shape of a large one. Whether it was all."""
+def _check(desk: Desk, path: Path) -> tuple[bool, str | None]:
+    """A bounded look: all of a small store, the shape of a large one. Whether it was all, and what is wrong with the
+    search index."""
     pages, page_size = desk.db.pragma("page_count"), desk.db.pragma("page_size")
+    search_fault = None
     if pages <= SMALL_PAGES:
-        fault = fault_of(desk.db, thorough=True)
-        if fault is not None and not _mended(desk):
-            raise Unwell(f"{path} is damaged ({fault}). {REMEDY}")
+        looked = look_at(desk.db, thorough=True)
+        if looked.mail is not None and not _mended(desk):
+            raise Unwell(f"{path} is damaged ({looked.mail}). {remedy(path)}")
+        sound = looked.mail is None and looked.search is None
+        if sound and (looked.unused or has_left(desk)) and tidied(desk):
+            _log.warning("%d pages of the store's file belonged to nothing: it was written anew", looked.unused)
+        pages, search_fault = desk.db.pragma("page_count"), looked.search
     if not _is_long(path, pages, page_size):
         # A checkpoint that was cut off leaves a file that is; the log has those pages still, and brings them again.
         desk.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         if not _is_long(path, pages, page_size):
-            raise Unwell(f"{path} is cut off. {REMEDY}")
-    return bool(pages <= SMALL_PAGES)
+            raise Unwell(f"{path} is cut off. {remedy(path)}")
+    return bool(pages <= SMALL_PAGES), search_fault
+
+
+def _renew_search(desk: Desk, *, small: bool) -> None:
+    """An empty search index instead; where that cannot be, the index itself will find that out, and say so."""
+    try:
+        desk.control("BEGIN IMMEDIATE")
+        renew_search(desk)
+        desk.control("COMMIT")
+    except (apsw.CorruptError, apsw.SQLError):
+        desk.control("ROLLBACK")
+        schema_again(desk)
+        return
+    if small:
+        tidied(desk)
 
 
 def _is_long(path: Path, pages: int, page_size: int) -> bool:
@@ -168,7 +196,20 @@ def _look_at_names(desk: Desk, seqs: Seqs) -> None:
     desk.control("COMMIT")
 
 
-def _start_over(desk: Desk, seqs: Seqs, returned_at: int) -> None:
+def _start_over(desk: Desk, returned_at: int) -> tuple[Seqs, tuple[Loads, Loads]]:
+    """See what there is, and end what a dead hub left behind."""
+    seqs = _seqs(desk)
+    _look_at_names(desk, seqs)
+    _queue_again(desk, seqs, returned_at)
+    loads = (Loads(), Loads())
+    for mailbox, sender, opened, ready, queued, size in desk.run(_SUMS):
+        for load in loads:
+            load.apply(((mailbox, sender.lower(), opened, ready, queued, size),))
+    _set_aside_damaged(desk, loads, seqs)
+    return seqs, loads
+
+
+def _queue_again(desk: Desk, seqs: Seqs, returned_at: int) -> None:
     """End every lease and every delay: they were in the memory of a hub that is gone. What came back is looked at at
     ``returned_at``, unless it lives longer."""
     desk.control("BEGIN IMMEDIATE")
@@ -199,5 +240,6 @@ def _set_aside_damaged(desk: Desk, loads: tuple[Loads, Loads], seqs: Seqs) -> No
 def _value(desk: Desk, name: str) -> Any:
     rows = desk.run(_VALUE, (name,))
     if not rows:
-        raise Unwell(f"{desk.db.filename} is damaged (it does not say its {name}). {REMEDY}")
+        path = Path(desk.db.filename)
+        raise Unwell(f"{path} is damaged (it does not say its {name}). {remedy(path)}")
     return rows[0][0]

@@ -1,4 +1,4 @@
-"""The statements of the store: ``queries.sql``, ``finding.sql`` and ``damage.sql``, read once.
+"""The statements of the store: ``queries.sql`` and the three beside it, read once.
 
 What must stay true: SQL stands in ``.sql`` files alone. A statement is asked for when a module is loaded, so that a
 wrong name fails at start and not at the first message.
@@ -29,4 +29,5 @@ def parse(text: str) -> dict[str, str]:
     return statements
 
 
-SQL = parse("".join((HERE / name).read_text("utf-8") for name in ("queries.sql", "finding.sql", "damage.sql")))
+_FILES = ("queries.sql", "finding.sql", "damage.sql", "renewing.sql")
+SQL = parse("".join((HERE / name).read_text("utf-8") for name in _FILES))

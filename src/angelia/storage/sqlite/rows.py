@@ -31,6 +31,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 _hubs = msgspec.json.Decoder(tuple[str, ...]).decode
 _origin = msgspec.json.Decoder(Origin).decode
+_delivery = msgspec.msgpack.Decoder(Delivery).decode
 
 # Looking a word up is much cheaper than calling the enum.
 _INTENT = {str(word): word for word in Intent}
@@ -76,10 +77,24 @@ def decoded(raw: Row, texts: frozenset[int]) -> Row | None:
         return None
 
 
-def is_whole_delivery(raw: Row) -> bool:
-    """Whether a row of part ``raw_delivery`` is what was written, and has its message."""
+def whole_delivery(raw: Row) -> Delivery | None:
+    """The delivery of a row of part ``raw_delivery`` that is what was written, and has its message; else None."""
     row = decoded(raw, _DELIVERY_TEXTS)
-    return row is not None and row[2] is not None and delivery_of(row[:DELIVERY_COLUMNS]) is not None
+    return None if row is None or row[2] is None else delivery_of(row[:DELIVERY_COLUMNS])
+
+
+def is_whole_delivery(raw: Row) -> bool:
+    """Whether there is one."""
+    return whole_delivery(raw) is not None
+
+
+def delivery_as_read(raw: Row) -> Delivery | None:
+    """Such a row whatever its sum says; None where it cannot be a delivery's."""
+    row = decoded(raw, _DELIVERY_TEXTS)
+    try:
+        return None if row is None or row[2] is None else _delivery(_pack(_built(row[:DELIVERY_COLUMNS])))
+    except (IndexError, KeyError, TypeError, msgspec.ValidationError):
+        return None
 
 
 def is_whole(raw: Row) -> bool:

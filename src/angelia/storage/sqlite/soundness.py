@@ -2,104 +2,190 @@
 
 What must stay true: only what mail is kept in decides. A damaged search index is no reason to stop serving, or to throw
 a copy away: it is made anew from the messages. A row says by its sum whether it is right, so a row decides over an
-index; where the rows themselves cannot be walked, nothing here helps.
+index; where the rows themselves cannot be walked, nothing here helps. Pages that belong to nothing are no fault.
 """
 
 import logging
 import re
+from typing import NamedTuple
 
 import apsw
 
 from angelia.storage.sqlite import aside, identity
-from angelia.storage.sqlite.connect import Desk
+from angelia.storage.sqlite.connect import Desk, in_a_line
 from angelia.storage.sqlite.queries import SQL
+from angelia.storage.sqlite.renewing import SEARCH, forget_left, renew_indexes, renew_search, schema_again
 from angelia.storage.sqlite.tx import SqliteTx
 
 # What holds what people wrote and what is known of the store; the rest can be made anew.
 TABLES = ("meta", "message", "delivery", "agent", "token", "contact", "removed", "note", "damaged")
-_HIDES_ROWS = SQL["hides_rows"]
-_SEARCH = ("search", "search_data", "search_idx", "search_docsize", "search_config", "search_again", "search_sum")
+_HIDES_ROWS, _INDEXES = (SQL["hides_messages"], SQL["hides_deliveries"]), SQL["indexes"]
+_LEFT = SQL["tables_left"]
 _INDEX = re.compile(r"index (\w+)$")
+_TREE = re.compile(r"Tree (\d+) page")
+_NOBODYS = re.compile(r"Page \d+(:| is) never used$")
+_GAVE_UP = "database disk image is malformed"
+_MORE = 100  # lines beside one for each page: as many as SQLite gives by itself
 _log = logging.getLogger(__name__)
 
 
-def fault_of(db: apsw.Connection, *, thorough: bool) -> str | None:
-    """What is wrong with it, in SQLite's words; None where it is sound. ``thorough``: the indexes are compared, too."""
+class Looked(NamedTuple):
+    """What is wrong with a file, in SQLite's words, None where nothing is: with what mail is kept in, and with the
+    search index. ``unused``: how many pages belong to nothing, or to what is left of an old search index."""
+
+    mail: str | None
+    search: str | None
+    unused: int
+
+
+def look_at(db: apsw.Connection, *, thorough: bool) -> Looked:
+    """Look. ``thorough``: the indexes are compared, too."""
     check = "integrity_check" if thorough else "quick_check"
-    found = _first(db, f"PRAGMA {check}(1)")
-    if found == "ok":
-        return None
-    if (fault := _in_tables(db, check)) is not None:
-        return fault
-    if not any(_is_faulty(db, table) for table in _SEARCH):
-        return found  # it is in no table: a page is taken twice, or by nobody
-    _log.warning("the search index is damaged (%s); mail is not", found)
-    return None
+    faults, unused = faults_of(db, check)
+    if not faults:
+        return Looked(None, None, unused)
+    if (mail := _in_tables(db, check)) is not None:
+        return Looked(mail, None, unused)
+    if (search := search_fault(db)) is not None:
+        return Looked(None, search, unused)
+    if db.execute(_LEFT).fetchall():
+        return Looked(None, None, unused + 1)  # nothing can be said before that is forgotten: it may name others' pages
+    return Looked(faults[0], None, unused)  # in no table: a page is taken twice, or the free ones are counted wrong
+
+
+def fault_of(db: apsw.Connection, *, thorough: bool) -> str | None:
+    """What is wrong with what mail is kept in; None where that is sound."""
+    return look_at(db, thorough=thorough).mail
+
+
+def search_fault(db: apsw.Connection) -> str | None:
+    """What is wrong with the search index; None where it is sound, or is not there."""
+    return _first(db, "integrity_check", SEARCH)
+
+
+def faults_of(db: apsw.Connection, check: str = "integrity_check") -> tuple[list[str], int]:
+    """All that is wrong with it, but for pages that belong to nothing; and how many those are."""
+    most = int(str(db.pragma("page_count"))) + _MORE
+    lines = _lines(db, f"PRAGMA {check}({most})")
+    faults = [line for line in lines if not _NOBODYS.match(line)]
+    return faults, len(lines) - len(faults)
+
+
+def _lines(db: apsw.Connection, pragma: str) -> list[str]:
+    """What it says, a fault a line; where the damage keeps SQLite from looking on, that."""
+    said: list[str] = []
+    try:
+        for (text,) in db.execute(pragma):
+            said += [line for line in str(text).splitlines() if line != "ok" and not line.startswith("*** in database")]
+    except apsw.CorruptError as error:
+        said.append(in_a_line(error))
+    return said
 
 
 def _in_tables(db: apsw.Connection, check: str) -> str | None:
-    for table in TABLES:
-        if (fault := _first(db, f"PRAGMA {check}({table})")) != "ok":
-            return fault
+    return _first(db, check, TABLES)
+
+
+def _first(db: apsw.Connection, check: str, tables: tuple[str, ...]) -> str | None:
+    for table in tables:
+        try:
+            if faults := _lines(db, f"PRAGMA {check}({table})"):
+                return faults[0]
+        except apsw.SQLError:
+            pass  # it is not there
     return None
 
 
-def _is_faulty(db: apsw.Connection, table: str) -> bool:
-    try:
-        return _first(db, f"PRAGMA integrity_check({table})") != "ok"
-    except apsw.SQLError:
-        return False  # it is not there
-
-
-def faults_of(db: apsw.Connection) -> list[str]:
-    """All that is wrong with it, up to SQLite's hundred."""
-    found = [str(row[0]) for row in db.execute("PRAGMA integrity_check").fetchall()]
-    return [] if found == ["ok"] else found
-
-
-def indexes_in(faults: list[str]) -> set[str] | None:
+def indexes_in(db: apsw.Connection, faults: list[str]) -> set[str] | None:
     """The indexes that were named, where they are all that is wrong; None where something else is."""
-    named = [_INDEX.search(fault) for fault in faults]
-    return {match[1] for match in named if match} if all(named) else None
+    roots = {int(str(root)): str(name) for name, root, _ in db.execute(_INDEXES)}
+    if len(faults) > 1 and faults[-1] == _GAVE_UP:  # at one of those that were named before, very likely
+        faults = faults[:-1]
+    named = [_index_in(fault, roots) for fault in faults]
+    return {name for name in named if name is not None} if all(named) else None
+
+
+def _index_in(fault: str, roots: dict[int, str]) -> str | None:
+    if match := _INDEX.search(fault):
+        return match[1]
+    match = _TREE.match(fault)
+    return roots.get(int(match[1])) if match else None
 
 
 def mend(desk: Desk, tx: SqliteTx) -> bool:
     """Set aside what is not what was written, and make all indexes anew; whether the store is sound then."""
     try:
-        desk.control("BEGIN IMMEDIATE")
+        # Before the transaction: SQLite writes nothing more in one in which it met a page that it cannot read.
         if hides_rows(desk):
-            desk.control("ROLLBACK")
             return False
-        desk.run(aside.REINDEX[aside.DELIVERY])
+        search_is_damaged = search_fault(desk.db) is not None
+        desk.control("BEGIN IMMEDIATE")
+        if search_is_damaged:
+            renew_search(desk)
+        renew_indexes(desk)
         for found in list(aside.damaged_rows(desk)):
             if found is not None:
                 tx.set_aside(*found)
         for table in aside.SMALL:
             aside.write_anew(desk, table, tx.next_seq(), always=True)
         identity.write_anew(desk)
-        for sql in aside.REINDEX.values():
-            desk.run(sql)
         desk.control("COMMIT")
-        if fault_of(desk.db, thorough=True) is not None and _in_tables(desk.db, "integrity_check") is None:
-            desk.control("VACUUM")  # what is left is how pages are given out
     except apsw.Error:
         if desk.db.in_transaction:
             desk.control("ROLLBACK")
         return False
-    if fault_of(desk.db, thorough=True) is not None:
+    if not tidied(desk) or fault_of(desk.db, thorough=True) is not None:
         return False
     _log.error("the store was damaged: what was left was made sound again from its rows")
     return True
 
 
-def hides_rows(desk: Desk) -> bool:
-    """Whether rows are known that the tables do not show: no index may be made anew from those."""
-    return bool(desk.run(_HIDES_ROWS)[0][0])
-
-
-def _first(db: apsw.Connection, pragma: str) -> str:
-    """The first line of an answer; where the damage keeps SQLite from looking at all, that."""
+def renewed(desk: Desk) -> bool:
+    """Make all indexes anew, and nothing else; whether that could be done."""
+    if desk.db.in_transaction:
+        desk.control("ROLLBACK")
+    if hides_rows(desk):
+        return False
     try:
-        return str(db.execute(pragma).fetchall()[0][0])
-    except apsw.CorruptError as error:
-        return str(error)
+        desk.control("BEGIN IMMEDIATE")
+        renew_indexes(desk)
+        desk.control("COMMIT")
+    except apsw.CorruptError:
+        desk.control("ROLLBACK")
+        schema_again(desk)
+        return False
+    _log.error("indexes of the store could not be read: all were made anew from the rows")
+    return True
+
+
+def tidied(desk: Desk) -> bool:
+    """Write the file anew, so that each page belongs to something; whether it could be done. Where rows cannot be read
+    it is not tried."""
+    try:
+        desk.control("BEGIN IMMEDIATE")
+        forget_left(desk)
+        desk.control("COMMIT")
+        looked = look_at(desk.db, thorough=True)
+        if looked.mail is not None and _in_tables(desk.db, "integrity_check") is not None:
+            return False
+        if looked.mail is not None or looked.unused:
+            desk.control("VACUUM")
+    except apsw.Error as error:
+        if desk.db.in_transaction:
+            desk.control("ROLLBACK")
+        _log.warning("the store's file could not be written anew (%s); pages in it stay unused", in_a_line(error))
+        return False
+    return True
+
+
+def hides_rows(desk: Desk) -> bool:
+    """Whether rows are known that the tables do not show: no index may be made anew from those. An index that cannot be
+    read knows of none."""
+    return any(_says(desk, sql) for sql in _HIDES_ROWS)
+
+
+def _says(desk: Desk, sql: str) -> bool:
+    try:
+        return bool(desk.run(sql)[0][0])
+    except apsw.CorruptError:
+        return False

@@ -8,6 +8,7 @@ on one thread; some readers beside it that never wait for it. The folder is lock
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -16,15 +17,16 @@ from typing import Literal, TypeVar
 from angelia.bus.ports import Conversation, Copy, Found, Load, Sight, Talks, Tx, View
 from angelia.model.errors import AngeliaError, DiskFull, OutcomeUnknown, RateLimited, Stopping, Unwell
 from angelia.model.query import Query
+from angelia.storage import backups
 from angelia.storage.sqlite.checkpoints import Checkpoints
 from angelia.storage.sqlite.connect import FULL_DETAIL, open_reader
 from angelia.storage.sqlite.copying import back_up
 from angelia.storage.sqlite.damage import DamageSearch
 from angelia.storage.sqlite.full import Disk, FullDisk, Reserve
-from angelia.storage.sqlite.library import SqliteLibrary
+from angelia.storage.sqlite.library import IndexDamaged, SqliteLibrary
 from angelia.storage.sqlite.looking import Damaged, Pace
 from angelia.storage.sqlite.opening import Opened, open_file
-from angelia.storage.sqlite.readers import Readers, answer
+from angelia.storage.sqlite.readers import Readers
 from angelia.storage.sqlite.tx import SqliteTx
 from angelia.storage.sqlite.units import Unit
 from angelia.storage.sqlite.writer import UNKNOWN_DETAIL, Writer
@@ -45,6 +47,8 @@ class SqliteStore:
         self._copying: Pace | None = None
         self._damage: DamageSearch
         self._closing = False
+        self.on_loss: Callable[[], None] = _nobody  # called on the loop once mail was set aside, and left its note
+        opened.desk.bereft = lambda: self.on_loss()
 
     @classmethod
     async def open(
@@ -96,7 +100,6 @@ class SqliteStore:
             damaged,
             before_end=each(Readers.stop),
         )
-        writer.index.held = True
         store = cls(opened, writer, readers, finders)
         store._damage = DamageSearch(loop, path, vfs, store)
 
@@ -104,8 +107,16 @@ class SqliteStore:
             loop.call_soon_threadsafe(store._damage.suspect)
 
         opened.desk.suspect = suspect
-        store._damage.begin_later(checked=opened.checked)
+        store._watch_over(opened)
         return store
+
+    def _watch_over(self, opened: Opened) -> None:
+        """Look through it, from now on; the search index rests until it was looked at."""
+        index = self._writer.index
+        index.held, index.look = True, self._damage.look_again
+        if opened.search_fault is not None:
+            self.remake_search(opened.search_fault, 0, renewed=True).add_done_callback(_seen)
+        self._damage.begin_later(checked=opened.checked)
 
     def write(
         self, work: Callable[[Tx], T], *, weight: int = 0, lazy: bool = False, essential: bool = False
@@ -142,9 +153,9 @@ class SqliteStore:
 
     async def talks(self, sight: Sight, before: int | None, limit: int) -> Talks:
         """See ``ports.Library``."""
-        if sight.only is not None:
-            await self._indexed()
-        return await self._find(lambda library: library.talks(sight, before, limit))
+        if sight.only is None:
+            return await self._find(lambda library: library.talks(sight, before, limit))
+        return (await self._find_words(lambda library: library.talks(sight, before, limit)))[0]
 
     async def conversation(
         self, sight: Sight, message_id: str, after: int, limit: int, max_bytes: int
@@ -155,9 +166,25 @@ class SqliteStore:
     async def search(self, sight: Sight, query: Query, before: int | None, limit: int, max_bytes: int) -> Found:
         """See ``ports.Library``. What was stored before is found; where the index is so far back that it cannot catch
         up within ``INDEX_SECONDS`` (after an update of an old store, say), the answer says by how much."""
-        whole = await self._indexed()
-        found = await self._find(lambda library: library.search(sight, query, before, limit, max_bytes))
+        found, whole = await self._find_words(lambda library: library.search(sight, query, before, limit, max_bytes))
         return replace(found, behind=0) if whole else found
+
+    async def _find_words(self, work: Callable[[SqliteLibrary], T]) -> tuple[T, bool]:
+        """By the search index, and whether all was in it. Where it turns out to be damaged, once more in the one that
+        is made in its place."""
+        whole, seen = await self._indexed(), self.renewals
+        try:
+            return await self._find(work), whole
+        except IndexDamaged as damaged:
+            if self._writer.index.off:
+                raise Unwell("The search index is damaged and cannot be made anew; hub.log says why.") from damaged
+            await self.remake_search(damaged.why, seen)
+            whole = await self._indexed()
+            return await self._find(work), whole
+
+    def trouble(self) -> str | None:
+        """See ``ports.Library``."""
+        return self._writer.index.trouble
 
     async def _indexed(self) -> bool:
         """See that all that is stored by now is in the index; False where that takes too long or cannot be."""
@@ -189,7 +216,7 @@ class SqliteStore:
         return self._writer.glance.of(mailbox)
 
     async def back_up(self, file: str | None, now: int) -> Copy:
-        """See ``ports.Archive``. On a thread of its own and a connection that reads: nobody's commit waits for it."""
+        """See ``ports.Archive``. On a thread of its own; a commit waits for some pages at most (``copying.py``)."""
         if self._closing:
             raise Stopping("The store is closed.")
         if self._copying is not None:
@@ -197,12 +224,27 @@ class SqliteStore:
         pace = self._copying = Pace(gentle=True)
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Copy] = loop.create_future()
+        self._writer.copied = True
+
+        def over(made: Copy | BaseException) -> None:
+            self._writer.copied, self._copying = False, None
+            if self._closing:
+                self._writer.queue.close()
+            if done.done():
+                return  # whoever asked is gone
+            if isinstance(made, Copy):
+                done.set_result(made)
+            else:
+                done.set_exception(made)
 
         def copy() -> None:
+            made: Copy | BaseException
             try:
-                answer(loop, done, back_up(self._path, file, now, pace), None)
+                made = back_up(self._path, file, now, pace, self._writer.between)
             except BaseException as error:  # noqa: BLE001  (it goes to whoever asked)
-                answer(loop, done, None, error)
+                made = error
+            with suppress(RuntimeError):  # the loop is gone, and with it whoever asked
+                loop.call_soon_threadsafe(over, made)
 
         Thread(target=copy, name="angelia-copy", daemon=True).start()
         try:
@@ -211,21 +253,27 @@ class SqliteStore:
             await asyncio.gather(*[self._set_aside(number, table) for number, table in damaged.rows])
             if damaged.rows:
                 raise Unwell(f"{damaged.detail} They were set aside; make the copy again.") from damaged
-            raise
+            self._damage.begin()
+            raise Unwell(
+                f"{damaged.detail} The copy was thrown away; older ones are as they were. Where a second one ends so, "
+                f"the store itself is damaged: stop the hub. {backups.remedy(self._path.parent)}"
+            ) from damaged
         finally:
             pace.stop()
-            self._copying = None
 
     async def close(self) -> None:
-        """Commit what is queued, fold the log into the file, and let go of it."""
-        if self._copying is not None:
-            self._copying.stop()
+        """Commit what is queued, fold the log into the file, and let go of it. A copy that is made gives up first."""
         if not self._closing:
             self._closing = True
             self._damage.stop()
-            self._writer.queue.close()
+            try:
+                await self._damage.ended()  # the last that lets go of the file is the writer, which takes the log away
+            finally:
+                if self._copying is None:
+                    self._writer.queue.close()
+                else:
+                    self._copying.stop()
         await asyncio.shield(self._writer.ended)
-        await self._damage.ended()
 
     async def looked_through(self) -> None:
         """Wait until the search for damage that runs or is due at once is over, and what it found was set aside."""
@@ -253,13 +301,23 @@ class SqliteStore:
 
         return self.write(unit, essential=True)
 
+    def do_away(self, *, sound: bool) -> "asyncio.Future[None]":
+        """With what is left of a search index that was given up."""
+        return self.write(lambda tx: self._writer.index.do_away(sound=sound), essential=True)
+
     def release_search(self) -> None:
         """The search index was looked at, and may go on. Any thread may call it."""
-        self._writer.index.held = False
+        self._writer.index.release()
 
-    def remake_search(self, why: str) -> "asyncio.Future[None]":
-        """Make the search index anew, in the quiet."""
-        return self.write(lambda tx: self._writer.index.distrust(why), essential=True)
+    @property
+    def renewals(self) -> int:
+        """How many times the search index was made anew. Any thread may read it."""
+        return self._writer.index.renewals
+
+    def remake_search(self, why: str, seen: int, *, renewed: bool = False) -> "asyncio.Future[None]":
+        """Make the search index anew, in the quiet, if it is the one that was ``seen``: ``renewals`` before.
+        ``renewed``: there is an empty one in its place already."""
+        return self.write(lambda tx: self._writer.index.distrust(why, seen, renewed=renewed), essential=True)
 
     def _set_aside(self, number: int, table: str) -> asyncio.Future[None]:
 
@@ -269,6 +327,10 @@ class SqliteStore:
                 tx.then(self._damage.suspect)  # the row is right: what led to it is not
 
         return self.write(unit, essential=True)
+
+
+def _nobody() -> None:
+    """Nobody is told."""
 
 
 def _seen(future: asyncio.Future[None]) -> None:

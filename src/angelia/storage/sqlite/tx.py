@@ -21,6 +21,7 @@ from angelia.storage.sqlite import aside
 from angelia.storage.sqlite.connect import Desk
 from angelia.storage.sqlite.identity import put_known
 from angelia.storage.sqlite.queries import SQL
+from angelia.storage.sqlite.renewing import renew_index
 from angelia.storage.sqlite.rows import (
     Row,
     agent_row,
@@ -241,7 +242,7 @@ class SqliteTx(SqliteView):
             return False
         if not self._mend(aside.is_damaged, raw[-1]):
             self._mend(aside.keep_delivery, raw)
-            self._take_out([raw[-1]], [raw])
+            self._take_out([], [raw])
             return True
         return self._set_aside_message(raw[-1])
 
@@ -258,7 +259,7 @@ class SqliteTx(SqliteView):
     def remake(self, indexes: Iterable[str]) -> None:
         """Make indexes anew from the rows, and the sums of mailboxes with them."""
         for name in indexes:
-            self._mend(Desk.control, f'REINDEX "{name}"')
+            self._mend(renew_index, name)
         self._recount()
 
     def _mend(self, call: Callable[..., T], *values: Any) -> T:
@@ -271,6 +272,7 @@ class SqliteTx(SqliteView):
         self._write(_REMOVE_MESSAGES, (_json(numbers).decode(),))
         self._recount()
         self.then(self._own.suspect)  # an index may still name what the row was
+        self.then(self._own.bereft)
 
     def _recount(self) -> None:
         real = Loads()

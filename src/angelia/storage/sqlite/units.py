@@ -1,7 +1,8 @@
 """One queued unit of writing, and the queue that the loop fills and the writer's thread empties.
 
 What must stay true: units leave in the order in which they came. The thread sleeps until there is a unit that is not
-lazy, until the oldest lazy one has waited its 250 ms, or until the store closes; a wake-up is never lost.
+lazy, until the oldest lazy one has waited its 250 ms, until it is called, or until the store closes; a wake-up is never
+lost.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ class UnitQueue:
         self._units: deque[Unit] = deque()
         self._urgent_in = 0  # written by the loop alone
         self._urgent_out = 0  # written by the thread alone
-        self._asleep = False
+        self._asleep = self._called = False
         self._bell = Condition(Lock())
         self.closed = False
 
@@ -71,17 +72,23 @@ class UnitQueue:
         self.closed = True
         self._ring()
 
+    def call(self) -> None:
+        """There is something else to do for the thread than units: it does not sleep now. Any thread may call it."""
+        with self._bell:
+            self._called = True
+            self._bell.notify()
+
     def wait(self, seconds: float | None) -> None:
         """Sleep until there is something to take, at most so long."""
         with self._bell:
             self._asleep = True
-            if not self._ready():
+            if not (self._ready() or self._called):
                 if self._units:
                     due = self._units[0].due or 0.0
                     patience = max(0.0, due - monotonic())
                     seconds = patience if seconds is None else min(seconds, patience)
                 self._bell.wait(seconds)
-            self._asleep = False
+            self._asleep = self._called = False
 
     def take(self) -> list[Unit]:
         """The next group; empty where it is not time yet."""

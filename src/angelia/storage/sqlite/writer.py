@@ -8,9 +8,12 @@ known only to the next start.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from threading import Thread
 from time import monotonic
+from typing import Any
 
 import apsw
 
@@ -18,7 +21,7 @@ from angelia.model.errors import AngeliaError, DiskFull, OutcomeUnknown, Unwell
 from angelia.storage.calls import run_effects, run_undos
 from angelia.storage.load import Loads
 from angelia.storage.sqlite.checkpoints import IDLE_SECONDS, REVOKE_BYTES, Checkpoints
-from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error
+from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error, in_a_line
 from angelia.storage.sqlite.damage import UNKNOWN
 from angelia.storage.sqlite.full import FullDisk
 from angelia.storage.sqlite.index import WORK_SECONDS, SearchIndex
@@ -53,6 +56,8 @@ class Writer:
         self._served_at = monotonic()
         self._added: list[tuple[Unit, list[Added]]] = []  # those of this transaction whose rows are not written yet
         self._dirty = False  # something is changed in it
+        self._chores: deque[Callable[[], None]] = deque()
+        self.copied = False  # its pages are being copied: undoing a whole transaction would begin that anew
         self.queue = UnitQueue(loop)
         self.broken = self._told = False
         self.ended = loop.create_future()
@@ -66,6 +71,8 @@ class Writer:
     def _main(self) -> None:
         """Until the queue is closed and empty."""
         while not (self.queue.closed and self.queue.empty):
+            if self._chores:
+                self._chores.popleft()()
             units = self.queue.take()
             if units:
                 self._serve(units)
@@ -77,6 +84,21 @@ class Writer:
             self._end()
         finally:
             self._tell(self._finish_end)
+
+    def between(self, call: Callable[[apsw.Connection], Any]) -> Any:
+        """Run ``call`` on this thread, with the connection, between two groups; what comes of it. Called, and waited
+        for, by a thread of its own, until the queue is closed; one call at a time, so that units go between."""
+        outcome: Future[Any] = Future()
+
+        def chore() -> None:
+            try:
+                outcome.set_result(call(self._desk.db))
+            except BaseException as error:  # noqa: BLE001  (it goes to whoever asked)
+                outcome.set_exception(error)
+
+        self._chores.append(chore)
+        self.queue.call()
+        return outcome.result()
 
     def _patience(self) -> float | None:
         if self.broken:
@@ -174,7 +196,7 @@ class Writer:
         error: AngeliaError
         try:
             desk.control("BEGIN IMMEDIATE")
-            self._dirty, self._added = False, []
+            self._dirty, self._added = self.copied, []
             for unit in units:
                 self._run(unit)
             self._write_added()
@@ -186,7 +208,7 @@ class Writer:
             self.full.enter()
             error = DiskFull(FULL_DETAIL)
         except apsw.BusyError as busy:
-            error = Unwell(f"Another program keeps the store busy ({busy}). Nothing was stored.")
+            error = Unwell(f"Another program keeps the store busy ({in_a_line(busy)}). Nothing was stored.")
         if desk.db.in_transaction:
             desk.control("ROLLBACK")
         for unit in reversed(units):
@@ -255,14 +277,14 @@ class Writer:
     def _break(self, error: BaseException) -> None:
         """Nothing is known any more; nothing is written any more."""
         self.broken = True
-        _log.critical("the store failed, nothing is written any more: %s", error, exc_info=error)
+        _log.critical("the store failed, nothing is written any more: %s", in_a_line(error), exc_info=error)
 
     def _end(self) -> None:
         if not self.broken:
             try:
                 self._seqs.settle(self._desk)
             except apsw.Error as error:
-                _log.warning("the counter was not settled (%s); the next start skips some numbers", error)
+                _log.warning("the counter was not settled (%s); the next start skips some numbers", in_a_line(error))
         self._before_end()
         if not self.broken:
             self._checkpoints.at_end()
