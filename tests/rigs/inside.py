@@ -140,6 +140,8 @@ def _look() -> dict[str, Any]:
         if isinstance(each, asyncio.Task):
             if not each.done():
                 tasks[getattr(each.get_coro(), "__qualname__", "?")] += 1
+        elif getattr(each, "remind", True) is None:
+            pass  # a reminder that was cancelled: of these the bus keeps up to a bound (`bus/timers.py`)
         elif str(getattr(kind, "__module__", "")).startswith("angelia."):
             kinds[f"{kind.__module__[8:]}.{kind.__qualname__}"] += 1
     return {"tasks": tasks, "threads": sorted(each.name for each in threading.enumerate()), "kinds": kinds}
