@@ -45,6 +45,33 @@ class Socket:
         self.stuck, self.kept = False, 0
 
 
+class ShortWay:
+    """The way past a stream's task. ``written``: what went by it (None: a keep-alive), and when; ``broken``: the step
+    that fails; ``steps``: what was done, where several share a list."""
+
+    def __init__(self, bus: Bus, stream: Stream, steps: list[str] | None = None, broken: str | None = None) -> None:
+        self.bus, self.stream, self.broken = bus, stream, broken
+        self.steps = [] if steps is None else steps
+        self.written: list[tuple[float, str | None]] = []
+
+    def frame(self, parcel: Parcel | None) -> bytes:
+        self._step("frame")
+        return b"a frame"
+
+    def write(self, data: bytes) -> None:
+        self._step("write")
+
+    def wrote(self, parcel: Parcel | None, size: int) -> None:
+        self._step("wrote")
+        self.written.append((self.bus.clock.monotonic(), parcel and parcel.envelope.text))
+        wrote(self.bus, self.stream, () if parcel is None else (parcel,), size)
+
+    def _step(self, name: str) -> None:
+        if self.broken == name:
+            raise RuntimeError("a fault of ours")
+        self.steps.append(name)
+
+
 class Reader:
     """The door of one stream, and the agent behind it. ``seen`` is all mail that was written to it."""
 

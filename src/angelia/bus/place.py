@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from angelia.bus.asks import Waiter
 from angelia.bus.carriers import Carrier
 from angelia.bus.core import Bus
-from angelia.bus.leases import Lease
 from angelia.bus.ports import Parcel, Tx
+from angelia.bus.push import push
 from angelia.bus.streams import Stream, reserve
 from angelia.model.address import Address
-from angelia.model.delivery import LANE_ORDER, Delivery, Hand, State
+from angelia.model.delivery import LANE_ORDER, Delivery, State
 from angelia.model.envelope import Envelope, Kind
 from angelia.model.failure import Reason
 
@@ -104,32 +104,22 @@ def _waiter(bus: Bus, envelope: Envelope, mailbox: str) -> Waiter | None:
 
 
 def _hand_over(bus: Bus, envelope: Envelope, rows: Sequence[Delivery], takers: Sequence[_Taker]) -> None:
+    handed: list[tuple[Stream, Parcel]] = []
     for row, taker in zip(rows, takers, strict=True):
-        parcel = Parcel(row, envelope)
-        if isinstance(taker, Stream):
-            push(bus, taker, parcel)
+        if taker is None:
+            if row.state is State.QUEUED and not row.deferred:
+                bus.wake(row.mailbox, row.connection)
+        elif isinstance(taker, Stream):
+            handed.append((taker, Parcel(row, envelope)))
         elif isinstance(taker, Carrier):
-            taker.push([parcel])
-        elif taker is not None:
-            taker.give(parcel)
-        elif row.state is State.QUEUED and not row.deferred:
-            bus.wake(row.mailbox, row.connection)
+            taker.push([Parcel(row, envelope)])
+        else:
+            taker.give(Parcel(row, envelope))
         for stream in bus.streams.of(row.mailbox):
             if stream.observer:
                 stream.wake()
+    push(bus, handed)
     if envelope.in_reply_to:
         bus.signals.wake("message:" + envelope.in_reply_to)
     bus.timers.sweep_by(envelope.expires_at)
     bus.events.accepted(rows[0].accepted_at, envelope, rows)
-
-
-def push(bus: Bus, stream: Stream, parcel: Parcel) -> None:
-    """Give a stream a delivery that is leased to it. One that has ended meanwhile gives it back when it detaches."""
-    if stream.hand is Hand.MANUAL:
-        now = bus.clock.now()
-        bus.leases.add(
-            Lease(parcel.delivery, Hand.MANUAL, since=now, ends=None, deadline=None, cap=None, stream=stream)
-        )
-    if not stream.write_now(parcel):
-        stream.buffer.append(parcel)
-        stream.wake()

@@ -32,12 +32,28 @@ class Connection(Protocol):
         ...
 
 
+class Door(Protocol):
+    """The way past a stream's task, while that ``waits``."""
+
+    def frame(self, parcel: Parcel | None) -> bytes:
+        """The bytes of a parcel (None: of a keep-alive)."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Give them to the connection."""
+        ...
+
+    def wrote(self, parcel: Parcel | None, size: int) -> None:
+        """Say so to the bus."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Stream:
     """One open stream. ``ended`` says why it ends: ``superseded``, ``bye``, ``lagged`` or ``gone``.
 
-    ``handed``: what was written and is still leased, with its attempt. ``sink``: the door's way to write one parcel at
-    once (None: a keep-alive), while it ``waits`` for it.
+    ``handed``: what was written and is still leased, with its attempt. ``door``: None where nothing can be written past
+    its task.
     """
 
     mailbox: str
@@ -60,7 +76,7 @@ class Stream:
     keepalive_due: bool = False
     quiet_since: float = 0.0
     progress: tuple[int, float] = (0, 0.0)
-    sink: Callable[[Parcel | None], None] | None = None
+    door: Door | None = None
     _taken: int = 0
     _taken_bytes: int = 0
     _freed: int = 0
@@ -109,16 +125,12 @@ class Stream:
             return False
         return True if left else None
 
-    def waits(self) -> bool:
-        """True while its door has written everything, the other side has taken it, and nothing else is to be told."""
-        return self._wake is not None and not self._wake.done() and self.ended is None and not self.connection.unsent()
-
-    def write_now(self, parcel: Parcel | None) -> bool:
-        """Write it (None: a keep-alive) past the stream's task; False where that does not wait for it."""
-        if self.sink is None or not self.waits():
-            return False
-        self.sink(parcel)
-        return True
+    def waits(self) -> Door | None:
+        """Its door, while its task has written everything, the other side has taken it, and nothing else is to be
+        told."""
+        if self._wake is None or self._wake.done() or self.ended is not None or self.connection.unsent():
+            return None
+        return self.door
 
     def wake(self) -> None:
         """Make the stream's door look again."""

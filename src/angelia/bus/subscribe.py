@@ -5,7 +5,7 @@ every delivery leased to a stream is settled by it, or goes back when it ends. W
 first the copies that it asked to see again, then what waits, then what arrives.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from angelia.bus.announce import connected, disconnected
@@ -13,8 +13,8 @@ from angelia.bus.claim import settle_written, take
 from angelia.bus.core import Bus
 from angelia.bus.events import What
 from angelia.bus.moves import move, put_back
-from angelia.bus.place import push
 from angelia.bus.ports import Parcel, Scope, Tx, View
+from angelia.bus.push import keep
 from angelia.bus.streams import Connection, Stream, reserve
 from angelia.bus.turnstile import ROW_BYTES
 from angelia.model.delivery import Event, Hand, State
@@ -270,24 +270,23 @@ async def _fetch(bus: Bus, stream: Stream) -> None:
             return
         parcels = take(bus, tx, Scope(mailbox=stream.mailbox), stream.room(), stream.hand, stream.room_bytes())
         reserve(tx, [(stream, parcel.delivery.size) for parcel in parcels])
-        tx.then(lambda: _push_all(bus, stream, parcels))
+        tx.then(lambda: keep(bus, stream, parcels))
 
     await bus.turnstile.write(bus.store, unit, min(stream.room_bytes(), bus.store.load(stream.mailbox).bytes))
 
 
-def _push_all(bus: Bus, stream: Stream, parcels: Sequence[Parcel]) -> None:
-    for parcel in parcels:
-        push(bus, stream, parcel)
-
-
-def wrote(bus: Bus, stream: Stream, parcels: Sequence[Parcel], size: int) -> None:
+def wrote(bus: Bus, stream: Stream, parcels: Iterable[Parcel], size: int) -> None:
     """The door wrote these, ``size`` bytes in all: an auto stream's are settled in the next commit."""
     bus.streams.wrote(stream, size, bus.clock.monotonic())
-    leased = [parcel for parcel in parcels if parcel.delivery.state is State.LEASED]  # copies settle nothing
-    for parcel in leased:
-        stream.handed[parcel.delivery.key] = parcel.delivery.attempt
+    settles = False
+    for parcel in parcels:
+        delivery = parcel.delivery
+        if delivery.state is not State.LEASED:
+            continue  # a copy settles nothing
+        stream.handed[delivery.key] = delivery.attempt
         if stream.hand is Hand.AUTO:
-            stream.free(parcel.delivery.size)
+            stream.free(delivery.size)
             bus.autos.add(parcel, stream, stream.written)
-    if leased and stream.hand is Hand.AUTO:
+            settles = True
+    if settles:
         settle_written(bus)

@@ -12,11 +12,12 @@ from math import inf
 from angelia.bus.agents import forget_idle
 from angelia.bus.beat import to_beat
 from angelia.bus.claim import expire
-from angelia.bus.core import Bus, log
+from angelia.bus.core import Bus
 from angelia.bus.forward import offer_again_or_end
 from angelia.bus.moves import move
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Tx
+from angelia.bus.push import keep_alive
 from angelia.bus.streams import Stream
 from angelia.model.delivery import Event, State
 from angelia.model.envelope import Intent
@@ -129,18 +130,9 @@ def patrol(bus: Bus, now: float, quiet_seconds: float) -> float:
         stream.progress = (stream.written, 0.0)
         bus.streams.unsure.discard(stream)
         if stream.quiet_since <= quiet_since and not stream.keepalive_due:
-            _keep_alive(stream)
+            keep_alive(stream)
             again = 0.0
     return again
-
-
-def _keep_alive(stream: Stream) -> None:
-    try:
-        if not stream.write_now(None):
-            stream.keepalive_due = True
-            stream.wake()
-    except Exception:  # noqa: BLE001 - a fault of ours, which ends that stream and stops no other
-        log.exception("a keep-alive failed")
 
 
 def _stalled(stream: Stream, unsent: int, now: float, seconds: float) -> bool:

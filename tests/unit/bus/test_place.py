@@ -8,7 +8,7 @@ from angelia.model.delivery import Hand, State
 from angelia.model.envelope import Kind
 from angelia.model.limits import Limits
 from tests.fakes.clock import settle
-from tests.fakes.small_hub import SmallHub
+from tests.fakes.small_hub import ShortWay, SmallHub
 from tests.fakes.two_hubs import Neighbourhood
 
 
@@ -27,8 +27,7 @@ async def test_a_live_stream_takes_it_at_once(hub: SmallHub) -> None:
 
 async def test_a_door_that_waits_writes_it_at_once_and_the_others_in_their_turn(hub: SmallHub) -> None:
     reader = await hub.listen()
-    at_once: list[str | None] = []
-    reader.stream.sink = lambda parcel: at_once.append(parcel and parcel.envelope.text)
+    reader.stream.door = door = ShortWay(hub.bus, reader.stream)
     await hub.send(text="before it waits")
     assert await reader.read() == ["before it waits"]
     await hub.send(text="while it waits")
@@ -36,7 +35,7 @@ async def test_a_door_that_waits_writes_it_at_once_and_the_others_in_their_turn(
     await hub.send(text="while bytes are left")
     reader.socket.kept = 0
     await hub.send(text="behind that")
-    assert at_once == ["while it waits"]
+    assert [text for _, text in door.written] == ["while it waits"]
     assert await reader.read() == ["while bytes are left", "behind that"]
 
 

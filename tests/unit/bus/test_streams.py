@@ -9,7 +9,7 @@ from angelia.bus.streams import Stream, Streams, reserve
 from angelia.model.delivery import Hand
 from angelia.storage.memory import MemoryStore
 from tests.fakes.clock import settle
-from tests.fakes.small_hub import SmallHub, Socket
+from tests.fakes.small_hub import ShortWay, SmallHub, Socket
 
 
 def stream(hand: Hand = Hand.AUTO, mailbox: str = "ann") -> Stream:
@@ -130,12 +130,16 @@ async def test_room_in_a_manual_window_wakes_its_door(hand: Hand, woken: bool) -
     assert waiter.done() is woken
 
 
-async def test_a_door_waits_while_it_has_nothing_to_write_nor_to_say() -> None:
+async def test_a_door_waits_while_it_has_nothing_to_write_nor_to_say(hub: SmallHub) -> None:
     one, socket = stream(), Socket()
     one.connection = socket
+    one.waiter()
+    assert one.waits() is None  # it has no door
+    one.door = door = ShortWay(hub.bus, one)
+    one.wake()
     assert not one.waits()
     one.waiter()
-    assert one.waits()
+    assert one.waits() is door
     socket.kept = 1
     assert not one.waits()
     socket.drain()

@@ -12,8 +12,7 @@ from angelia.bus.caller import ADMIN
 from angelia.bus.claim import claim
 from angelia.bus.core import close_bus
 from angelia.bus.directory import digest_of
-from angelia.bus.ports import Parcel, Scope
-from angelia.bus.streams import Stream
+from angelia.bus.ports import Scope
 from angelia.bus.subscribe import End, KeepAlive, next_items
 from angelia.bus.timekeeper import (
     CUT_AT_ONCE,
@@ -30,7 +29,7 @@ from angelia.model.delivery import Hand, State
 from angelia.model.errors import DiskFull
 from angelia.model.limits import DAY, Limits
 from tests.fakes.clock import settle
-from tests.fakes.small_hub import Reader, SmallHub
+from tests.fakes.small_hub import Reader, ShortWay, SmallHub
 from tests.fakes.troubled_store import TroubledStore
 
 KEEPALIVE = 15.0
@@ -308,26 +307,22 @@ async def test_a_door_that_needs_no_keep_alive_is_not_woken_each_second_from_the
 
 async def test_streams_that_were_opened_one_by_one_are_kept_alive_at_a_few_moments(hub: SmallHub) -> None:
     await hub.know(*(f"agent{number}" for number in range(30)))
-    written: dict[int, list[float]] = {number: [] for number in range(30)}
+    opened: dict[ShortWay, float] = {}
     async with asyncio.TaskGroup() as tasks, time_kept(hub):
-        for number, moments in written.items():
+        for number in range(30):
             stream = (await hub.listen(f"agent{number}")).stream
             tasks.create_task(next_items(hub.bus, stream))
             await settle()
-            moments.append(hub.clock.monotonic())
-
-            def write(_: Parcel | None, stream: Stream = stream, moments: list[float] = moments) -> None:
-                moments.append(hub.clock.monotonic())
-                hub.bus.streams.wrote(stream, 1, hub.clock.monotonic())
-
-            stream.sink = write
+            stream.door = door = ShortWay(hub.bus, stream)
+            opened[door] = hub.clock.monotonic()
             await hub.clock.advance(0.51)
         await hub.clock.advance(60)
-    for moments in written.values():
+    written = [[at, *(moment for moment, _ in door.written)] for door, at in opened.items()]
+    for moments in written:
         pauses = [later - earlier for earlier, later in pairwise([*moments, hub.clock.monotonic()])]
         assert max(pauses) <= KEEPALIVE + LOOK_SECONDS * LATE_SHARE, moments
         assert min(pauses[:-1]) > KEEPALIVE / 2, moments
-    kept = {moment for moments in written.values() for moment in moments[1:]}
+    kept = {moment for moments in written for moment in moments[1:]}
     assert len(kept) <= 75 / LOOK_SECONDS
 
 
@@ -336,7 +331,7 @@ async def test_a_keep_alive_that_left_at_once_is_not_looked_at_again(hub: SmallH
     async with asyncio.TaskGroup() as tasks, time_kept(hub):
         tasks.create_task(next_items(hub.bus, reader.stream))
         await settle()
-        reader.stream.sink = lambda _: hub.bus.streams.wrote(reader.stream, 1, hub.clock.monotonic())
+        reader.stream.door = ShortWay(hub.bus, reader.stream)
         await hub.clock.advance(KEEPALIVE + 0.1)
         asked = reader.socket.asked
         await hub.clock.advance(4)
@@ -344,23 +339,21 @@ async def test_a_keep_alive_that_left_at_once_is_not_looked_at_again(hub: SmallH
 
 
 async def test_a_keep_alive_passes_a_task_that_waits_and_a_fault_in_one_stops_no_other(hub: SmallHub) -> None:
-    written: list[Parcel | None] = []
-
-    def write(parcel: Parcel | None) -> None:
-        written.append(parcel)
-        raise ZeroDivisionError
-
     readers = [await hub.listen(name) for name in ("ann", "bob")]
     async with asyncio.TaskGroup() as tasks:
         waiting = [tasks.create_task(next_items(hub.bus, reader.stream)) for reader in readers]
         await settle()
-        for reader in readers:
-            reader.stream.sink = write
+        doors = [
+            ShortWay(hub.bus, reader.stream, broken=step) for reader, step in zip(readers, ("write", None), strict=True)
+        ]
+        for reader, door in zip(readers, doors, strict=True):
+            reader.stream.door = door
         patrol(hub.bus, hub.clock.monotonic() + KEEPALIVE, KEEPALIVE)
-        assert written == [None, None]
-        assert not any(task.done() for task in waiting)
-        for reader in readers:
-            reader.stream.end("bye")
+        await settle()
+        assert [len(door.written) for door in doors] == [0, 1]
+        assert [task.done() for task in waiting] == [True, False]
+        assert waiting[0].result() == [End("gone")]
+        readers[1].stream.end("bye")
 
 
 async def test_a_stream_that_was_written_to_is_not_quiet(hub: SmallHub) -> None:

@@ -176,14 +176,6 @@ class Call:
         """Go on with it; waits while the other side takes nothing."""
         await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
-    def write_now(self, data: bytes) -> None:
-        """The same where the other side has taken all there was, so that nothing has to be waited for."""
-        try:
-            next(self.send({"type": "http.response.body", "body": data, "more_body": True}).__await__())
-        except StopIteration:
-            return
-        raise RuntimeError("the connection does not take what it has room for")
-
     async def handed_over(self) -> bool:
         """Whether all that was answered has left this process over a connection that was still open."""
         while unsent := self.connection.unsent():  # noqa: ASYNC110 - a transport has no event for it

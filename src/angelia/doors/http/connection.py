@@ -38,6 +38,12 @@ class Connection:
         """Bytes that were given to the connection and not yet to the kernel; 0 once it is lost."""
         return 0 if self.transport is None or self.lost else self.transport.get_write_buffer_size()
 
+    def write_chunk(self, data: bytes) -> None:
+        """Go on with an answer that has begun and that ends when it ends, as ``Call.write`` does; for where the other
+        side has taken all there was, so that nothing has to be waited for."""
+        if self.transport is not None and not self.lost:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
     @property
     def socket(self) -> socket.socket | None:
         """The socket under it."""

@@ -26,6 +26,7 @@ from angelia.bus.subscribe import (
     wrote,
 )
 from angelia.doors.http.call import Call
+from angelia.doors.http.connection import Connection
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.mailbox import reader_of, taken_out
 from angelia.model.address import check_handle
@@ -94,13 +95,14 @@ async def _serve(
         if not call.is_open:
             _lost(opened)
         await _write(call, bus, opened, sse.connected(bus.limits.retry_milliseconds), ())
-        opened.sink = lambda parcel: _write_now(call, bus, opened, encoder, parcel)
+        if call.connection.transport is not None:
+            opened.door = _ShortWay(call.connection, bus, opened, encoder)
         while await _write_next(call, bus, opened, encoder):
             pass
     finally:
         call.connection.on_lost = None
         if opened is not None:
-            opened.sink = None
+            opened.door = None
             await detach(bus, opened)
 
 
@@ -127,15 +129,18 @@ async def _write(call: Call, bus: Bus, stream: Stream, data: bytes, items: Seque
     wrote(bus, stream, [item.parcel for item in items if isinstance(item, Mail) and not item.again], len(data))
 
 
-def _write_now(call: Call, bus: Bus, stream: Stream, encoder: Encoder, parcel: Parcel | None) -> None:
-    """The short way of what arrives while the stream waits for it: no task is woken."""
-    try:
-        data = _frame(bus, KeepAlive() if parcel is None else Mail(parcel), encoder)
-        call.write_now(data)
-    except BaseException:
-        stream.end("gone")  # no task would end it, and what it was given has to go back
-        raise
-    wrote(bus, stream, () if parcel is None else (parcel,), len(data))
+class _ShortWay:
+    """Of what arrives while the stream waits for it: no task is woken."""
+
+    def __init__(self, connection: Connection, bus: Bus, stream: Stream, encoder: Encoder) -> None:
+        self._bus, self._stream, self._encoder = bus, stream, encoder
+        self.write = connection.write_chunk
+
+    def frame(self, parcel: Parcel | None) -> bytes:
+        return _frame(self._bus, KeepAlive() if parcel is None else Mail(parcel), self._encoder)
+
+    def wrote(self, parcel: Parcel | None, size: int) -> None:
+        wrote(self._bus, self._stream, () if parcel is None else (parcel,), size)
 
 
 def _frame(bus: Bus, item: Item, encoder: Encoder) -> bytes:
