@@ -236,6 +236,22 @@ async def test_only_state_and_attempt_decide_and_the_sums_are_those_of_the_rows(
     assert (load.open, load.ready, load.queued) == (1, 0, 0)
 
 
+@pytest.mark.parametrize("gone", [[], [2], [1, 2, 3]], ids=["all are there", "one is over", "all are over"])
+async def test_of_several_moves_each_is_as_if_alone(store: Store, gone: list[int]) -> None:
+    rows = [(await put(store, number)).delivery for number in (1, 2, 3)]
+    for number in gone:
+        await change(store, rows[number - 1], state=State.LEASED, attempt=1, sweep_at=None)
+    await change(store, (await put(store, 4)).delivery, deferred=True)  # remembered as due
+    rows.append(delivery(envelope(4), 4))
+    pairs = [(row, row._replace(state=State.DELIVERED, delivered_at=7)) for row in rows]
+    done = await store.write(lambda tx: list(tx.move_all(pairs)))
+    assert done == [pair for pair in pairs if pair[0].key not in gone]
+    here = await store.read(lambda view: [view.delivery(row.key) for row in rows])
+    assert [row.state for row in here if row] == [State.LEASED if n in gone else State.DELIVERED for n in (1, 2, 3, 4)]
+    load = store.load("claude")
+    assert (load.open, load.ready, load.queued) == (len(gone), 0, 0)
+
+
 @pytest.mark.parametrize("changes", [{"mailbox": "codex"}, {"size": 5}, {"sender": "x"}, {"lane": 0}, {"to": "x"}])
 async def test_what_never_changes_cannot_be_changed(store: Store, changes: dict[str, object]) -> None:
     old = (await put(store, 1)).delivery

@@ -4,7 +4,7 @@ What must stay true: a change is told in the order of commits, once, and only wh
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from angelia.bus.ports import Load, Store, Tx, View
@@ -65,4 +65,9 @@ class _Watched:
         moved = self._tx.move(old, new)
         if moved:
             self._tx.then(lambda: self._changes.append((old, new)))
+        return moved
+
+    def move_all(self, pairs: Sequence[tuple[Delivery, Delivery]]) -> Sequence[tuple[Delivery, Delivery]]:
+        moved = self._tx.move_all(pairs)
+        self._tx.then(lambda: self._changes.extend(moved))
         return moved

@@ -50,7 +50,7 @@ def _move(
     new = _after(bus, old, intent, event, bus.clock.now(), changes)
     if not tx.move(old, new):
         return None
-    tx.then(lambda: _changed(bus, old, new))
+    tx.then(lambda: _all_changed(bus, [(old, new)]))
     return new
 
 
@@ -59,7 +59,7 @@ def move_all(bus: Bus, tx: Tx, parcels: Iterable[Parcel], event: Event) -> None:
     one by one through all steps takes half as much again."""
     now = bus.clock.now()
     wanted = [(old, _after(bus, old, envelope.intent, event, now, {})) for old, envelope in parcels]
-    done = [(old, new) for old, new in wanted if tx.move(old, new)]
+    done = tx.move_all(wanted)
     tx.then(lambda: _all_changed(bus, done))
 
 
@@ -164,11 +164,12 @@ def _come_due(bus: Bus, key: int, attempt: int) -> None:
 
 
 def _all_changed(bus: Bus, done: Sequence[tuple[Delivery, Delivery]]) -> None:
+    now = bus.clock.now()
     for old, new in done:
-        _changed(bus, old, new)
+        _changed(bus, old, new, now)
 
 
-def _changed(bus: Bus, old: Delivery, new: Delivery) -> None:
+def _changed(bus: Bus, old: Delivery, new: Delivery, now: int) -> None:
     """After the commit: drop the lease that ended, and wake who may act on it or waits to see it."""
     if old.state is State.LEASED:
         lease = bus.leases.get(old.key, old.attempt)
@@ -185,4 +186,4 @@ def _changed(bus: Bus, old: Delivery, new: Delivery) -> None:
     if new.sweep_at is not None:
         bus.timers.sweep_by(new.sweep_at)
     bus.signals.wake("message:" + new.message_id)
-    bus.events.moved(bus.clock.now(), new)
+    bus.events.moved(now, new)

@@ -48,10 +48,7 @@ class Load:
     __slots__ = ("by_sender", "bytes", "open", "queued", "ready")
 
     def __init__(self) -> None:
-        self.open = 0
-        self.ready = 0
-        self.queued = 0
-        self.bytes = 0
+        self.open = self.ready = self.queued = self.bytes = 0
         self.by_sender: dict[str, int] = {}
 
 
@@ -199,8 +196,10 @@ class Tx(View, Protocol):
         """Add a message (unless its id is there) and its deliveries. ``key`` of each is its first ``seq``."""
         ...
 
+    def move_all(self, pairs: Sequence[tuple[Delivery, Delivery]]) -> Sequence[tuple[Delivery, Delivery]]: ...
     def move(self, old: Delivery, new: Delivery) -> bool:
-        """Change one delivery; False, and nothing changed, where state or attempt are no longer those of ``old``."""
+        """Change one delivery; False, and nothing changed, where state or attempt are no longer those of ``old``.
+        ``move_all``: several (old, new) that keep attempt and ``seq``; those that were changed."""
         ...
 
     def remove(self, deliveries: Sequence[Delivery]) -> None:

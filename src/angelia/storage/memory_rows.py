@@ -245,6 +245,9 @@ class MemoryTx(MemoryView):
         self._set(self._rows.deliveries, old.key, new)
         return True
 
+    def move_all(self, pairs: Sequence[tuple[Delivery, Delivery]]) -> Sequence[tuple[Delivery, Delivery]]:
+        return [pair for pair in pairs if self.move(*pair)]
+
     def remove(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             here = self._rows.deliveries.get(delivery.key)

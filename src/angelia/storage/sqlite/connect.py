@@ -60,9 +60,12 @@ class Desk:
         self._execute(sql, values)
         return self.db.changes()
 
-    def change_many(self, sql: str, rows: Iterable[Row]) -> None:
-        """One statement for many rows: prepared once, it costs a sixth of reading them out of a JSON array."""
+    def change_many(self, sql: str, rows: Iterable[Row]) -> int:
+        """One statement for many rows: prepared once, it costs a sixth of reading them out of a JSON array. How many
+        rows it changed, with all that followed."""
+        before = self.db.total_changes()
         self._cursor.executemany(sql, rows)
+        return self.db.total_changes() - before
 
     def walk(self, sql: str, values: Row, visit: Callable[[Row], bool]) -> None:
         """The rows of a statement one by one, until ``visit`` has enough; it may not use this desk."""

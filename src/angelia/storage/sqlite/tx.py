@@ -100,6 +100,16 @@ def _add_message(desk: Desk, row: Row) -> int:
     return number
 
 
+def _change_all(desk: Desk, rows: Sequence[Row]) -> bool:
+    """All of them, or none where one is not found any more."""
+    desk.control("SAVEPOINT several")
+    whole = desk.change_many(_CHANGE, rows) == len(rows)
+    if not whole:
+        desk.control("ROLLBACK TO several")
+    desk.control("RELEASE several")
+    return whole
+
+
 def _alone() -> bool:
     """Nothing was done before."""
     return False
@@ -196,6 +206,15 @@ class SqliteTx(SqliteView):
         if here is None or here.state is not old.state or here.attempt != old.attempt:
             return False
         return self.move(here, new)  # ``old`` was right about what decides, and stale beside it
+
+    def move_all(self, pairs: Sequence[tuple[Delivery, Delivery]]) -> Sequence[tuple[Delivery, Delivery]]:
+        if len(pairs) > 1:
+            sums = [moved(old, new) for old, new in pairs]
+            self._touch()
+            if self._try(_change_all, self._desk, [changed_row(new, old) for old, new in pairs]):
+                self._sum(sums)
+                return pairs
+        return [pair for pair in pairs if self.move(*pair)]
 
     def remove(self, deliveries: Sequence[Delivery]) -> None:
         self._remove([delivery.key for delivery in deliveries])
