@@ -58,7 +58,14 @@ def move_all(bus: Bus, tx: Tx, parcels: Iterable[Parcel], event: Event) -> None:
     """The same arrow for many, where it does not matter which of them still can take it. Step by step for all of them:
     one by one through all steps takes half as much again."""
     now = bus.clock.now()
-    wanted = [(old, _after(bus, old, envelope.intent, event, now, {})) for old, envelope in parcels]
+    wanted: list[tuple[Delivery, Delivery]] = []
+    stood: tuple[object, ...] = ()
+    for old, envelope in parcels:
+        if (standing := (envelope.intent, *old.standing)) == stood:  # as the one before: a message to many
+            new = old.standing_as(wanted[-1][1])
+        else:
+            stood, new = standing, _after(bus, old, envelope.intent, event, now, {})
+        wanted.append((old, new))
     done = tx.move_all(wanted)
     tx.then(lambda: _all_changed(bus, done))
 

@@ -15,7 +15,7 @@ from angelia.bus.ports import Parcel, Tx
 from angelia.bus.push import push
 from angelia.bus.streams import Stream, reserve
 from angelia.model.address import Address
-from angelia.model.delivery import LANE_ORDER, Delivery, State
+from angelia.model.delivery import LANE_ORDER, Delivery, Hand, State
 from angelia.model.envelope import Envelope, Kind
 from angelia.model.failure import Reason
 
@@ -35,19 +35,21 @@ def place(
 ) -> list[Delivery]:
     """Add the message with a delivery for each recipient; the deliveries as stored. Runs as the last step of a unit.
     ``owes``: the connection that it came by, which is to be told what becomes of it."""
-    now = bus.clock.now()
+    now, size = bus.clock.now(), envelope.size
     rows: list[Delivery] = []
+    made: dict[tuple[Hand | None, str | None, bool], Delivery] = {}  # one of each kind, like which the others are made
     takers: list[_Taker] = []
-    size = envelope.size
     lane, sender = LANE_ORDER[envelope.lane], envelope.sender.lower()
     for address in recipients:
         mailbox = address.mailbox
         jammed = bus.jams.find(mailbox, sender) is not None
         taker = None if held or jammed else _taker(bus, tx, envelope, address)
         hand = None if taker is None else taker.hand
-        seq = tx.next_seq()
-        rows.append(
-            Delivery(
+        seq, kind = tx.next_seq(), (hand, address.carrier, jammed)
+        if (like := made.get(kind)) is not None:
+            rows.append(like.beside(seq, mailbox, str(address)))
+        else:
+            made[kind] = row = Delivery(
                 key=seq,
                 seq=seq,
                 message_id=envelope.id,
@@ -69,18 +71,23 @@ def place(
                 leased_at=None if hand is None else now,
                 owes=owes,
             )
-        )
+            rows.append(row)
         takers.append(taker)
     tx.add(envelope, rows)
     if any(takers):
-        reserve(tx, [(taker, size) for taker in takers if isinstance(taker, Stream)])
-        for row, taker in zip(rows, takers, strict=True):
-            if isinstance(taker, Waiter):
-                taker.take(tx)
-            elif isinstance(taker, Carrier):
-                taker.lease(tx, [Parcel(row, envelope)])
+        _hold(tx, envelope, rows, takers)
     tx.then(lambda: _hand_over(bus, envelope, rows, takers))
     return rows
+
+
+def _hold(tx: Tx, envelope: Envelope, rows: Sequence[Delivery], takers: Sequence[_Taker]) -> None:
+    size = rows[0].size
+    reserve(tx, [(taker, size) for taker in takers if isinstance(taker, Stream)])
+    for row, taker in zip(rows, takers, strict=True):
+        if isinstance(taker, Waiter):
+            taker.take(tx)
+        elif isinstance(taker, Carrier):
+            taker.lease(tx, [Parcel(row, envelope)])
 
 
 def _taker(bus: Bus, tx: Tx, envelope: Envelope, address: Address) -> _Taker:

@@ -147,7 +147,8 @@ class Delivery(NamedTuple):
 
     ``connection`` is None for a mailbox of this hub. ``deferred``: queued, and not due yet (a nack's delay, known to
     the hub that runs). ``sweep_at``: when time alone must change it next (UTC milliseconds); None when never. ``owes``:
-    the key of the connection that it came by and that must still be told what became of it.
+    the key of the connection that it came by and that must still be told what became of it. The first five fields are
+    its own; how it stands, in all others, it may share with many.
     """
 
     key: int
@@ -175,5 +176,20 @@ class Delivery(NamedTuple):
     ended_at: int | None = None
     owes: str | None = None
 
+    @property
+    def standing(self) -> tuple[object, ...]:
+        """All but what is its own."""
+        return self[_OWN:]
+
+    def standing_as(self, other: "Delivery") -> "Delivery":
+        """What is its own, and all else as another has it: half the cost of naming what differs."""
+        return Delivery._make(self[:_OWN] + other[_OWN:])
+
+    def beside(self, key: int, mailbox: str, to: str) -> "Delivery":
+        """The same message in another mailbox, where it stands as here."""
+        return Delivery._make((key, key, self.message_id, mailbox, to, *self[_OWN:]))
+
+
+_OWN = 5
 
 LANE_ORDER = {"person": 0, "normal": 1}

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from angelia.model.delivery import LANE_ORDER, REASON_OF, TABLE, Event, Hand, State, after
+from angelia.model.delivery import LANE_ORDER, REASON_OF, TABLE, Delivery, Event, Hand, State, after
 from angelia.model.envelope import Lane
 from angelia.model.failure import Reason
 
@@ -103,3 +103,15 @@ def test_no_event_but_an_end_has_a_reason_of_its_own() -> None:
 def test_a_person_goes_first() -> None:
     assert LANE_ORDER[Lane.PERSON] < LANE_ORDER[Lane.NORMAL]
     assert set(LANE_ORDER) == {lane.value for lane in Lane}
+
+
+def test_one_that_stands_as_another_differs_in_nothing_but_what_is_its_own() -> None:
+    waits = Delivery(
+        key=1, seq=2, message_id="a" * 32, mailbox="ann", to="Ann", sender="bob", size=3, state=State.QUEUED,
+        accepted_at=4, expires_at=5, sweep_at=5, connection="rack", lane=0, owes="lap",
+    )  # fmt: skip
+    held = waits._replace(state=State.LEASED, attempt=1, hand=Hand.AUTO, sweep_at=None, leased_at=6)
+    other = waits._replace(key=7, seq=8, message_id="b" * 32, mailbox="cat", to="Cat")
+    assert other.standing == waits.standing != held.standing
+    assert other.standing_as(held) == held._replace(key=7, seq=8, message_id="b" * 32, mailbox="cat", to="Cat")
+    assert held.beside(9, "dev", "Dev") == held._replace(key=9, seq=9, mailbox="dev", to="Dev")
