@@ -21,6 +21,7 @@ import pytest
 
 from angelia.doors.hermes_home.files import MOST_BYTES, READ_BYTES, RelayFiles
 from angelia.protocol.bot_relay_mail import RelayReply
+from angelia.protocol.bot_relay_rows import Row
 from tests.acceptance.hub import MARGIN, ROOT, Hub, eventually, hub
 from tests.turns.stand_ins import hermes_program
 
@@ -246,7 +247,7 @@ def test_who_writes_what_is_no_envelope_is_told_so(home: Home, wrong: dict[str, 
     assert reply["error"].startswith("Not delivered: The envelope")
     assert reply["error"].endswith(".")
     assert (home.relay / "claimed" / f"{message_id}.json").exists()
-    assert not list((home.relay / "outbox").glob("*.json"))
+    eventually(lambda: not list((home.relay / "outbox").glob("*.json")))  # once its answer was written
     assert home.at.get(f"/v1/messages/{message_id}").status == 404
     assert home.at.output().count(message_id) == 1
     elsewhere = home.enqueue("hello", connection="vps-1", **wrong)
@@ -320,6 +321,27 @@ def test_the_first_answer_stands(home: Home) -> None:
     assert home.reply(message_id)["reply"] == "from another relay"
 
 
+def test_rows_that_are_written_while_ours_are_added_stay(tmp_path: Path) -> None:
+    """10.12: between the look at the roster and the new one, another relay puts its own rows there."""
+    us, them = RelayFiles(str(tmp_path), "angelia"), RelayFiles(str(tmp_path), "vps-1")
+    theirs = [Row("vps-1", "far", "far")]
+
+    class Slow(list[Row]):
+        """Rows that take their time, once."""
+
+        def __iter__(self) -> Iterator[Row]:
+            if theirs:
+                them.put_roster([theirs.pop()], 1, anyway=True)
+            return super().__iter__()
+
+    stamp = us.put_roster(Slow([Row("angelia", "scout", "scout")]), 2, anyway=True)
+    roster = json.loads((tmp_path / "bot_relay" / "roster.json").read_text())
+    assert [row["handle"] for row in roster["agents"]] == ["scout", "far"]
+    assert us.roster_stamp() == stamp
+    them.put_roster([], 3, anyway=True)  # and what comes next is seen to be another's
+    assert us.roster_stamp() != stamp
+
+
 def test_of_many_that_claim_or_answer_at_once_one_does(tmp_path: Path) -> None:
     """11.5: a look and then a write is no first write wins; 9.1 enqueue_claim_is_atomic_and_single_shot."""
     relays = [RelayFiles(str(tmp_path), "angelia") for _ in range(8)]
@@ -364,7 +386,7 @@ def test_an_old_envelope_is_not_delivered_and_its_sender_is_told(home: Home) -> 
     message_id = home.enqueue("old news", created_at=int(time.time()) - 1000)
     reply = home.reply(message_id)
     assert (reply["reply"], reply["reason"]) == ("", "queued_expired")
-    assert not list((home.relay / "outbox").glob("*.json"))
+    eventually(lambda: not list((home.relay / "outbox").glob("*.json")))  # once its answer was written
     assert home.at.get(f"/v1/messages/{message_id}").status == 404
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from angelia.bus.beat import to_beat
 from angelia.bus.core import Bus
 from angelia.bus.rosters import afar, is_online
-from angelia.doors.hermes_home.files import Letter, RelayFiles
+from angelia.doors.hermes_home.files import Letter, RelayFiles, Stamp
 from angelia.doors.hermes_home.post import Post
 from angelia.model.errors import Stopping
 from angelia.protocol.bot_relay import DEFAULT_HANDLE, SWEEP_SECONDS, Times
@@ -101,7 +101,8 @@ class HermesHome:
 
     async def _keep_roster(self) -> None:
         """Our rows stand in it, again whenever somebody rewrote it; and it is fresh."""
-        seen, written, looked = -1, -ROSTER_SECONDS, -ROWS_SECONDS
+        seen: Stamp | None = None
+        written, looked = -ROSTER_SECONDS, -ROWS_SECONDS
         rows: list[Row] = []
         while True:
             if not self._files.is_there:
@@ -109,19 +110,20 @@ class HermesHome:
                 continue
             now = time.monotonic()
             due, look = now - written >= ROSTER_SECONDS, now - looked >= ROWS_SECONDS
-            changed = self._files.roster_changed() != seen
+            changed = self._files.roster_stamp() != seen
             if due or changed or (look and rows != self._rows()):
                 rows, written, looked = self._rows(), now if due else written, now
                 try:
-                    await asyncio.to_thread(self._put_roster, rows, due)
+                    seen = await asyncio.to_thread(self._put_roster, rows, due)
                 except OSError as error:
                     log.warning("the roster of Hermes cannot be written: %s", error)
-                seen = self._files.roster_changed()
+                    seen = self._files.roster_stamp()
             await asyncio.sleep(ROSTER_LOOK_SECONDS)
 
-    def _put_roster(self, rows: list[Row], due: bool) -> None:
+    def _put_roster(self, rows: list[Row], due: bool) -> Stamp | None:
         own = {DEFAULT_HANDLE, *(name.lower() for name in self._files.profiles())}
-        self._files.put_roster([row for row in rows if row.handle.lower() not in own], int(time.time()), anyway=due)
+        rows = [row for row in rows if row.handle.lower() not in own]
+        return self._files.put_roster(rows, int(time.time()), anyway=due)
 
     def _rows(self) -> list[Row]:
         """The agents of this hub, and those that it has links to, as teammates on our connection."""

@@ -59,9 +59,9 @@ class RelayFiles:
         """When the outbox changed last (ns); 0 where there is none. A look that waits for no disk."""
         return _changed(self.folder / OUTBOX)
 
-    def roster_changed(self) -> int:
-        """When the roster was written last (ns); 0 where there is none."""
-        return _changed(self.folder / ROSTER)
+    def roster_stamp(self) -> Stamp | None:
+        """What tells this roster from any other; None where there is none."""
+        return _stamp(self.folder / ROSTER)
 
     def queued(self) -> list[Letter]:
         """Letters for us in the outbox, the oldest first."""
@@ -112,19 +112,27 @@ class RelayFiles:
             return {entry.name for entry in folder.iterdir() if is_name(entry.name) and entry.is_dir()}
         return set()
 
-    def put_roster(self, ours: Sequence[Row], now: int, *, anyway: bool) -> None:
-        """Put our rows among the others'. ``anyway``: write it even where it says so already (to be fresh)."""
-        data = _read(self.folder / ROSTER)
-        found = read_roster(data)
-        mine = [row for row in found if row.connection_id == self.connection]
-        wanted = merge(ours, [row for row in found if row.connection_id != self.connection])
-        if data is None and not ours:
-            return
-        if tuple(found) == tuple(wanted) and not (anyway and (ours or mine)):
-            return
-        folder = self.folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _written(folder, ".roster-", roster_bytes(wanted, now)).replace(folder / ROSTER)
+    def put_roster(self, ours: Sequence[Row], now: int, *, anyway: bool) -> Stamp | None:
+        """Put our rows among the others'. ``anyway``: write it even where it says so already (to be fresh). The stamp
+        of the roster that has them, whoever may have rewritten it since."""
+        path = self.folder / ROSTER
+        while True:
+            stamp = _stamp(path)
+            data = _read(path)
+            found = read_roster(data)
+            mine = [row for row in found if row.connection_id == self.connection]
+            wanted = merge(ours, [row for row in found if row.connection_id != self.connection])
+            if data is None and not ours:
+                return stamp
+            if tuple(found) == tuple(wanted) and not (anyway and (ours or mine)):
+                return stamp
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = _written(self.folder, ".roster-", roster_bytes(wanted, now))
+            if _stamp(path) == stamp:
+                written = _stamp(part)
+                part.replace(path)
+                return written
+            part.unlink(missing_ok=True)  # somebody wrote it meanwhile: theirs would be gone
 
     def sweep(self, now: float) -> int:
         """Remove what is older than six hours in all three folders, whoever's it is; how many."""
@@ -143,7 +151,7 @@ class RelayFiles:
         for path in paths:
             with suppress(OSError):
                 status = path.lstat()
-                stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+                stamp = _stamp_of(status)
                 if self._passed_over.get(path) == stamp:
                     continue
                 letter = self._letter(path, status)
@@ -185,6 +193,18 @@ class RelayFiles:
         folder = self.folder / name
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        return _stamp_of(path.stat())
+    except OSError:
+        return None
+
+
+def _stamp_of(status: os.stat_result) -> Stamp:
+    """When a file was written, how long it is, and which it is: a new one within the clock's tick is another, too."""
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _changed(path: Path) -> int:
