@@ -14,7 +14,7 @@ from angelia.model.address import SEED_AGENTS
 from angelia.model.connection import Connection, Speaks
 from angelia.model.delivery import State
 from angelia.model.envelope import Intent, Kind, fingerprint
-from angelia.model.errors import Stopping
+from angelia.model.errors import DiskFull, Stopping
 from angelia.model.limits import Limits
 from angelia.protocol.gateway import Refusal
 from angelia.protocol.hub import read_rows
@@ -234,6 +234,18 @@ async def test_a_line_that_comes_up_tries_at_once_what_the_last_one_could_not_de
 
     async with running(far.serve(), far.stranger(hub_send=[{"stored": True}]).run()):
         await until(went)
+
+
+async def test_a_full_disk_there_makes_mail_rosters_and_outcomes_wait_and_not_the_line(far: Far) -> None:
+    sent = await far.side.send("ann", "bob", "hi")
+    no = DiskFull("The disk is full.")
+    there = far.stranger(hub_send=no, hub_roster=no)
+    async with running(far.serve(), there.run()):
+        await until(lambda: _is_put_off(far.side, sent))
+        there.answers["hub.send"] = [{"stored": True}]
+        await far.side.pass_time(1)
+        await until(lambda: _is(far.side, sent, State.FORWARDED))
+    assert there.items()[-1]["again"]
 
 
 async def test_one_that_flipped_on_the_way_goes_again_alone(far: Far) -> None:

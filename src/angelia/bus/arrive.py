@@ -30,6 +30,7 @@ from angelia.model.envelope import Kind, Lane
 from angelia.model.errors import (
     BadRequest,
     CallerError,
+    DiskFull,
     HopLimit,
     IdReused,
     NotAllowed,
@@ -69,9 +70,13 @@ async def arrive(bus: Bus, connection: Connection, given: Sequence[object], behi
 def _each(bus: Bus, connection: Connection, given: Sequence[object], behind: Behind) -> Callable[[Tx], list[Stored]]:
     def unit(tx: Tx) -> list[Stored]:
         outcomes: list[Stored] = []
+        seen: list[Item] = []
+        tx.otherwise(lambda: behind.all_refused(seen, DiskFull.code, bus.clock.monotonic()))
         for each in given:
             try:
-                outcomes.append(_in_turn(bus, tx, connection, read_item(each), behind))
+                item = read_item(each)
+                seen.append(item)
+                outcomes.append(_in_turn(bus, tx, connection, item, behind))
             except CallerError as error:
                 outcomes.append(refusal(error))
         return outcomes

@@ -2,26 +2,26 @@
 
 What must stay true:
 
-- The first of a jam go again after 1, 2, 4 … 60 s, or a second after the last try where the far hub has told what
-  became of one in that mailbox: there may be room. What follows goes at once where all that went was stored.
+- The first of a jam go again after 1, 2, 4 … 60 s, or a second after the last try where one in that mailbox has come to
+  its outcome: there may be room. What follows goes at once where all that went was stored.
 - They go in the order of lane and ``seq``, straight to the link, and only while it holds nothing else of them.
 - A try costs a bounded part of the link's window, whatever waits.
 - A jam has a timer as long as its link is up; a link that comes up tries all of its own.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from angelia.bus.carriers import Carrier
 from angelia.bus.claim import expire, hand_over
 from angelia.bus.core import Bus
-from angelia.bus.jams import Jam
+from angelia.bus.jams import SOON_SECONDS, Jam
 from angelia.bus.moves import give_back
 from angelia.bus.ports import Parcel, Tx
 from angelia.model.delivery import Event, Hand
 from angelia.model.limits import nack_delay
 
 AT_ONCE = 50  # in one try: a sixth of a link's window
-SOON_SECONDS = 1.0  # between two tries of which the first found room for some
 
 
 def put_off(bus: Bus, refused: Sequence[tuple[Parcel, str]]) -> None:
@@ -29,10 +29,10 @@ def put_off(bus: Bus, refused: Sequence[tuple[Parcel, str]]) -> None:
 
     def unit(tx: Tx) -> None:
         for parcel, code in refused:
-            jam = bus.jams.begin(tx, parcel.delivery, code)
+            jam = bus.jams.begin(tx, parcel.delivery, code, partial(_plan, bus))
             give_back(bus, tx, parcel, Event.NACK, used=True, unseen=True)
             if jam is not None:
-                tx.then(lambda jam=jam: _plan(bus, jam, SOON_SECONDS))  # type: ignore[misc]
+                tx.then(partial(jam.plan, SOON_SECONDS))
 
     if refused:
         bus.submit(unit)
@@ -53,22 +53,13 @@ def passed(bus: Bus, stored: Sequence[Parcel], refused: Sequence[tuple[Parcel, s
     for pair in {(parcel.delivery.mailbox, parcel.delivery.sender) for parcel in stored}:
         if (jam := bus.jams.find(*pair)) is not None:
             jam.tries = 0
-            _plan(bus, jam, SOON_SECONDS if pair in full else 0.0)
-
-
-def room(bus: Bus, mailbox: str) -> None:
-    """The other side has told of an outcome in this mailbox: it may take more now."""
-    now = bus.clock.monotonic()
-    for jam in bus.jams.of(mailbox):
-        soon = max(jam.tried_at + SOON_SECONDS, now)
-        if jam.timer is not None and soon < jam.timer.when:
-            _plan(bus, jam, soon - now)
+            jam.plan(SOON_SECONDS if pair in full else 0.0)
 
 
 def resume(bus: Bus, connection: str) -> None:
     """A link is up: what it could not deliver is tried."""
     for jam in bus.jams.on(connection):
-        _plan(bus, jam, 0.0)
+        jam.plan(0.0)
 
 
 def forget(bus: Bus, tx: Tx, connection: str) -> None:
@@ -90,7 +81,7 @@ def _try(bus: Bus, jam: Jam) -> None:
         return
     jam.tries += 1
     jam.tried_at = bus.clock.monotonic()
-    _plan(bus, jam, float(nack_delay(jam.tries + 1)))
+    jam.plan(float(nack_delay(jam.tries + 1)))
     bus.submit(lambda tx: _offer(bus, tx, jam, carrier), essential=False)  # its timer is set
 
 

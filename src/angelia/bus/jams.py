@@ -12,23 +12,29 @@ What must stay true:
 How a jam is tried again, and ends, is in ``bus/backpressure.py``. None outlives its hub: after a start all is due.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 from angelia.bus.ports import Tx
 from angelia.bus.timers import Timer
 from angelia.model.delivery import Delivery
 from angelia.protocol.hub import Item
 
+SOON_SECONDS = 1.0  # between two tries of which the first found room for some
 BEHIND_SECONDS = 30.0  # three calls: what left before its hub heard of the refusal is here by then
 BEHIND_MOST = 10_000  # what a hub that refuses remembers of one link; the oldest is let go
 
 
 class Jam:
     """``code``: why the far hub takes no more, as on the wire. ``tries``: how often in a row none of it was stored.
-    ``again``: the next that goes says that it comes again. ``tried_at`` by the monotonic clock."""
+    ``again``: the next that goes says that it comes again. ``tried_at`` by the monotonic clock. ``plan`` sets when it
+    is tried, in seconds."""
 
-    __slots__ = ("again", "code", "connection", "mailbox", "sender", "timer", "tried_at", "tries")
+    __slots__ = ("again", "code", "connection", "mailbox", "plan", "sender", "timer", "tried_at", "tries")
 
-    def __init__(self, delivery: Delivery, code: str) -> None:
+    def __init__(self, delivery: Delivery, code: str, plan: "Callable[[Jam, float], None]") -> None:
         assert delivery.connection is not None
+        self.plan = partial(plan, self)
         self.mailbox, self.sender, self.connection = delivery.mailbox, delivery.sender, delivery.connection
         self.code = code
         self.tries, self.tried_at, self.again = 0, float("-inf"), False
@@ -59,12 +65,19 @@ class Jams:
         return [jam for there in list(self._by_mailbox.values()) for jam in list(there.values())
                 if jam.connection == connection]  # fmt: skip
 
-    def begin(self, tx: Tx, delivery: Delivery, code: str) -> Jam | None:
+    def room(self, mailbox: str, now: float) -> None:
+        """What was in a mailbox at the far hub is over: there may be room. On the loop; ``now`` is monotonic."""
+        for jam in self.of(mailbox):
+            soon = max(jam.tried_at + SOON_SECONDS, now)
+            if jam.timer is not None and soon < jam.timer.when:
+                jam.plan(soon - now)
+
+    def begin(self, tx: Tx, delivery: Delivery, code: str, plan: Callable[[Jam, float], None]) -> Jam | None:
         """This one was refused for now. The jam that it begins; None where there is one."""
         if (known := self.find(delivery.mailbox, delivery.sender)) is not None:
             known.code = code
             return None
-        jam = Jam(delivery, code)
+        jam = Jam(delivery, code, plan)
         self._by_mailbox.setdefault(jam.mailbox, {})[jam.sender] = jam
         tx.otherwise(lambda: self._drop(jam))
         return jam
@@ -94,6 +107,11 @@ class Behind:
             del self._refused[_pair(item)]
             return None
         return None if found is None else found[1]
+
+    def all_refused(self, items: Sequence[Item], code: str, now: float) -> None:
+        """Their unit was not stored."""
+        for item in items:
+            self.refused(item, code, now)
 
     def refused(self, item: Item, code: str, now: float) -> None:
         """This one was, at ``now`` (monotonic)."""

@@ -186,6 +186,8 @@ def _changed(bus: Bus, old: Delivery, new: Delivery, now: int) -> None:
                 lease.stream.free(old.size)
         if (stream := bus.streams.attached.get(old.mailbox)) is not None:
             stream.let_go(old.key, old.attempt)
+    elif old.state is State.FORWARDED:
+        bus.jams.room(old.mailbox, bus.clock.monotonic())
     if new.state is State.QUEUED and not new.deferred:
         bus.wake(new.mailbox, new.connection)
     if new.owes is not None and not new.state.open:

@@ -12,7 +12,6 @@ What must stay true:
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from angelia.bus.backpressure import room
 from angelia.bus.claim import hand_over
 from angelia.bus.core import Bus
 from angelia.bus.moves import move, owed_key
@@ -119,7 +118,6 @@ def settle_forwarded(bus: Bus, tx: Tx, connection: str, message_id: str, fate: F
     if fate.state in ("delivered", "answered"):
         if parcel.delivery.state is State.FORWARDED:
             move(bus, tx, parcel, Event.FAR_DELIVERED)
-            tx.then(lambda: room(bus, delivery.mailbox))
         return
     _fail(bus, tx, parcel, fate)
 

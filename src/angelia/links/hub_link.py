@@ -7,6 +7,7 @@ What must stay true:
   back into its place, and goes again: its id absorbs a repeat.
 - What came by this link and has an outcome is told until the other side has that, too.
 - Rosters are told at the start, within a second of a change, and each minute; one that did not change is told in short.
+- What the other side cannot take for now (its disk is full) waits, and the line stays.
 - A line that does not answer is ended here: pings find it where nothing else is said.
 """
 
@@ -31,7 +32,7 @@ from angelia.links.channel import Channel, Refused
 from angelia.links.port import LineLost
 from angelia.model.connection import Connection
 from angelia.model.envelope import Envelope
-from angelia.model.errors import BadRequest
+from angelia.model.errors import BadRequest, DiskFull
 from angelia.model.failure import Reason
 from angelia.protocol import hub as shapes
 from angelia.protocol.foreign_json import write
@@ -47,6 +48,7 @@ LOOK_SECONDS = 30.0  # between two looks for outcomes that no signal asked for
 ROSTER_SECONDS = 60.0
 GATHER_SECONDS = 0.02  # outcomes that are told together
 PING_SECONDS = 20.0
+LATER_SECONDS = 2.0  # until outcomes are told again to a side that could not take them
 AROUND_BYTES = 4096  # of a frame, around what it carries
 HEAD_BYTES = 2048  # of a message without its text and body: the longest names, and eight hubs that it has passed
 
@@ -107,7 +109,11 @@ class HubLink:
         try:
             answer = await channel.call("hub.send", {"messages": shapes.plain(items)}, CALL_SECONDS)
             answers = shapes.read_stored(answer, len(part))
-        except (Refused, BadRequest) as error:
+        except Refused as error:
+            if not _is_full(error):
+                raise LineLost(f"the other side does not take mail: {error}") from None
+            answers = [Stored(stored=False, code=DiskFull.code)] * len(part)
+        except BadRequest as error:
             raise LineLost(f"the other side does not take mail: {error}") from None
         except TimeoutError:
             raise LineLost(f"no answer within {CALL_SECONDS:g} s") from None
@@ -189,8 +195,10 @@ class HubLink:
                     await asyncio.sleep(GATHER_SECONDS)
                     continue
                 outcomes = shapes.plain(outcome_of(delivery) for delivery in found)
-                await _call(channel, "hub.settle", {"outcomes": outcomes})
-                await told(bus, found)
+                if await _call(channel, "hub.settle", {"outcomes": outcomes}) is None:
+                    await asyncio.sleep(LATER_SECONDS)
+                else:
+                    await told(bus, found)
 
     # ------------------------------------------------------------------------------------------------------ rosters
 
@@ -235,13 +243,20 @@ class HubLink:
             await _call(channel, "hub.ping", {})
 
 
+def _is_full(error: Refused) -> bool:
+    """Nothing of it was stored, since there is no space on the other side's disk: which may pass."""
+    return error.data.get("code") == DiskFull.code
+
+
 async def _call(channel: Channel, method: str, params: dict[str, object]) -> object:
-    """A call without which the link is of no use."""
+    """A call without which the link is of no use; None where the other side's disk is full."""
     try:
         return await channel.call(method, params, CALL_SECONDS)
     except TimeoutError:
         raise LineLost(f"no answer within {CALL_SECONDS:g} s") from None
     except Refused as error:
+        if _is_full(error):
+            return None
         raise LineLost(f"the other side refuses {method}: {error}") from None
 
 

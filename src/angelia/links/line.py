@@ -135,6 +135,9 @@ class Line:
         with contextlib.suppress(TimeoutError, AngeliaError):  # a store that is unwell says so itself
             async with asyncio.timeout(LOOK_SECONDS):
                 waiting, oldest = await bus.store.read(lambda view: view.backlog(connection.id, COUNTED))
+        if (carrier := bus.carriers.live.get(connection.id)) is not None and (held := list(carrier.leased.values())):
+            since = [parcel.delivery.accepted_at for parcel in held]  # on their way, and not stored there yet
+            waiting, oldest = waiting + len(held), min(since if oldest is None else [oldest, *since])
         trouble = None if self.up else self.trouble
         advice = trouble.advice if trouble is not None else None
         if advice is not None and not connection.target:

@@ -157,6 +157,30 @@ async def test_an_outcome_there_says_that_there_may_be_room(two: Neighbourhood, 
     assert texts(await rack.mailbox("ann")) == ["3", "4"]
 
 
+@pytest.mark.parametrize("how", ["an answer", "its time is over"])
+async def test_so_does_an_answer_and_the_end_of_a_time(
+    two: Neighbourhood, lap: LinkedHub, rack: LinkedHub, link: Link, how: str
+) -> None:
+    await link.up()
+    await lap.send_all(*"12", to="ann@rack", intent="request", ttl_seconds=150)
+    await lap.send_all(*"34", to="ann@rack", ttl_seconds=LONG)
+    await two.run()
+    for _ in range(100):
+        await two.pass_time(1)
+        await link.carry()
+    if how == "an answer":
+        for parcel in await rack.take("ann", 2):
+            await rack.answer("ann", parcel.envelope)
+    else:
+        await two.pass_time(60)  # within it one try comes by itself
+        await link.carry()
+        await rack.pass_time(0)
+    await two.run()
+    await two.pass_time(1)
+    await two.run()
+    assert texts(await rack.mailbox("ann"))[-2:] == ["3", "4"]
+
+
 async def test_where_there_is_room_all_of_it_goes_at_once(two: Neighbourhood, rack: LinkedHub, link: Link) -> None:
     await full(two, *map(str, range(120)))
     rack.bus.limits = Limits()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from angelia.bus.jams import BEHIND_MOST, BEHIND_SECONDS, Behind, Jams
+from angelia.bus.jams import BEHIND_MOST, BEHIND_SECONDS, Behind, Jam, Jams
 from angelia.bus.ports import Tx
 from angelia.model.delivery import Delivery, State
 from angelia.model.envelope import Intent, Kind, Origin
@@ -20,6 +20,10 @@ def waiting(mailbox: str = "ann@rack", sender: str = "bob") -> Delivery:
     )  # fmt: skip
 
 
+def unplanned(jam: Jam, seconds: float) -> None:
+    """Nobody tries it."""
+
+
 def item(number: int = 1, sender: str = "bob", recipient: str = "ann", *, again: bool = False) -> Item:
     return Item(
         id=f"{number:032x}", sender=Spot(sender, LAP), called="lap", recipient=Spot(recipient, RACK), thread="1" * 32,
@@ -33,7 +37,7 @@ def item(number: int = 1, sender: str = "bob", recipient: str = "ann", *, again:
 
 async def test_it_is_of_one_sender_for_one_mailbox() -> None:
     jams = Jams()
-    made = await MemoryStore().write(lambda tx: jams.begin(tx, waiting(), "mailbox_full"))
+    made = await MemoryStore().write(lambda tx: jams.begin(tx, waiting(), "mailbox_full", unplanned))
     assert made is not None
     assert jams.holds(waiting())
     assert not jams.holds(waiting(sender="cat"))
@@ -43,9 +47,9 @@ async def test_it_is_of_one_sender_for_one_mailbox() -> None:
 
 async def test_one_that_lasts_begins_no_second_time_and_says_the_latest_refusal() -> None:
     jams, store = Jams(), MemoryStore()
-    made = await store.write(lambda tx: jams.begin(tx, waiting(), "mailbox_full"))
+    made = await store.write(lambda tx: jams.begin(tx, waiting(), "mailbox_full", unplanned))
     assert made is not None
-    assert await store.write(lambda tx: jams.begin(tx, waiting(), "disk_full")) is None
+    assert await store.write(lambda tx: jams.begin(tx, waiting(), "disk_full", unplanned)) is None
     assert made.code == "disk_full"
     await store.write(lambda tx: jams.end(tx, made))
     assert jams.on("rack") == []
@@ -55,13 +59,13 @@ async def test_what_is_not_stored_began_and_ended_nothing() -> None:
     jams, store = Jams(), MemoryStore()
 
     def fails(tx: Tx) -> None:
-        jams.begin(tx, waiting(), "mailbox_full")
+        jams.begin(tx, waiting(), "mailbox_full", unplanned)
         raise NotAllowed("no")
 
     with pytest.raises(NotAllowed):
         await store.write(fails)
     assert not jams.holds(waiting())
-    made = await store.write(lambda tx: jams.begin(tx, waiting(), "mailbox_full"))
+    made = await store.write(lambda tx: jams.begin(tx, waiting(), "mailbox_full", unplanned))
     assert made is not None
 
     def ends(tx: Tx) -> None:
