@@ -22,10 +22,12 @@ from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Scope, Tx
 from angelia.model.delivery import Event, Hand, State
 from angelia.model.envelope import Kind
+from angelia.model.errors import DiskFull
 from angelia.model.failure import Reason
 
 AT_ONCE = 256  # ended in one unit; then others have their turn
 LOOK_SECONDS = 30.0  # between two looks that no signal asked for
+FULL_SECONDS = 2.0  # while there is no space on this hub's disk
 
 
 async def take(bus: Bus, link: str, limit: int, wait_seconds: float) -> list[Parcel]:
@@ -50,8 +52,13 @@ async def fill(bus: Bus, carrier: Carrier) -> None:
             bus.check_running()
             ticket = watch.ticket()
             await carrier.wait_for_room()
-            if not await bus.store.write(lambda tx: claim_for(bus, tx, carrier)):
-                await bus.clock.wait(watch.changed(ticket), to_beat(bus.clock.monotonic(), LOOK_SECONDS))
+            pause = to_beat(bus.clock.monotonic(), LOOK_SECONDS)
+            try:
+                if await bus.store.write(lambda tx: claim_for(bus, tx, carrier)):
+                    continue
+            except DiskFull:  # that it is handed over has to be noted first; the link has other work
+                pause = FULL_SECONDS
+            await bus.clock.wait(watch.changed(ticket), pause)
 
 
 def claim_for(bus: Bus, tx: Tx, carrier: Carrier) -> bool:

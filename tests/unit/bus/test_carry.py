@@ -12,11 +12,12 @@ from angelia.bus.draft import Accepted
 from angelia.bus.ports import Parcel
 from angelia.model.delivery import Hand, State
 from angelia.model.envelope import Kind, Lane
-from angelia.model.errors import Stopping
+from angelia.model.errors import DiskFull, Stopping
 from angelia.model.failure import Reason
 from angelia.model.limits import DAY, Limits
-from tests.fakes.clock import settle
+from tests.fakes.clock import FakeClock, settle
 from tests.fakes.small_hub import texts
+from tests.fakes.troubled_store import TroubledStore
 from tests.fakes.two_hubs import LinkedHub, Neighbourhood
 
 REMOVED = "The connection was removed."
@@ -160,6 +161,23 @@ async def test_what_nobody_told_of_is_found_by_the_look_of_every_half_minute(lap
         assert texts(carrier.queue) == []
         await lap.clock.advance(30.5)
         assert texts(carrier.queue) == ["1"]
+
+
+async def test_a_full_disk_here_ends_no_link_and_mail_goes_once_there_is_room() -> None:
+    store = TroubledStore()
+    lap = await LinkedHub.start("lap", 1, FakeClock(), "bob", store=store)
+    await lap.connect("rack", "f" * 32)
+    await lap.learn("rack", [{"handle": "ann", "hub": "f" * 32, "name": "rack", "way": ["f" * 32]}])
+    await lap.send("bob", "ann@rack", "1")
+    async with filled(lap, 1) as carrier:
+        [first] = await carrier.next(1)
+        await lap.send("bob", "ann@rack", "2")
+        store.refusal = DiskFull("full")
+        carrier.free(first)
+        await lap.clock.advance(10)
+        store.refusal = None
+        await lap.clock.advance(2)
+        assert texts(carrier.queue) == ["2"]
 
 
 async def test_a_link_ends_with_its_hub(lap: LinkedHub) -> None:
