@@ -73,6 +73,20 @@ def test_who_waits_is_told_while_the_hub_runs() -> None:
         assert fate(at.receipt(asked)) == ("failed", "damaged")
 
 
+def test_who_waits_in_an_ask_is_told_by_it_and_not_in_the_mailbox_too() -> None:
+    """However the start of the hub and the coming back of whoever waits race with one another."""
+    with hub() as at, ThreadPoolExecutor() as threads:
+        live(at, "ann", "bob")
+        for question in ("Is it Green now?", "Is it Blue now?"):
+            asking = threads.submit(at.run, "ask", "ann", question, "--as", "bob", "--wait", str(ASK_SECONDS))
+            assert eventually(lambda: at.inbox("ann")["deliveries"])
+            flip(at, question)
+            asked = asking.result()
+            assert asked.returncode == 1, asked
+            assert "Your message to ann was not answered. Bits of it flipped" in asked.stderr
+            assert eventually(lambda: not at.inbox("bob")["deliveries"])
+
+
 def test_who_waits_at_another_hub_is_told_at_once() -> None:
     with hubs("home", "garage") as (here, far), ThreadPoolExecutor() as threads:
         live(here, "ann")

@@ -229,10 +229,13 @@ def test_mail_for_a_hub_that_is_stopped_waits_and_how_much_since_when_is_told(tw
     assert (found["waiting"], found["kind"]) == (3, "unreachable")
     assert found["oldest_at"]
     assert "3 wait, the oldest for" in here.run("status").stdout
+    said = here.run("send", "bob", "3", "--as", "ann").stdout
+    assert said.endswith(" bob@garage: queued; waits until garage is connected again\n")
+    sent.append(said.split()[0])
     here.restart()  # it is on disk
     far.start()
     came: list[str] = []
-    eventually(lambda: len(drain(far, "bob", came)) >= 3, 20 * MARGIN, "it comes")
+    eventually(lambda: len(drain(far, "bob", came)) >= 4, 20 * MARGIN, "it comes")
     assert came == sent
     assert connection(here, "garage")["waiting"] == 0
 

@@ -3,7 +3,8 @@
 What must stay true: the waiter stands before the question is committed; the reply is leased to it and settled only
 when it was written to a caller who is still there; a caller who went away leaves it in the mailbox. After a 202 it is
 kept back for 5 s, in which the same question may be asked again. What a waiter was given in the instant in which it
-closed goes back.
+closed goes back. The notice of a failure goes the same way, so that nobody is told of one twice; where several were
+asked, each notice lies in the mailbox.
 """
 
 from dataclasses import dataclass
@@ -15,10 +16,14 @@ from angelia.bus.draft import Draft
 from angelia.bus.ports import Parcel, Tx
 from angelia.bus.publish import accept, check, resolve, weight
 from angelia.bus.runs import PLACES
+from angelia.model.address import HUB
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Intent, Kind
 from angelia.model.errors import AskCycle, BadRequest
 from angelia.model.failure import Reason, prose, read_reason
+
+_NOTICES = 100  # of the hub's own, newer than a question, that are looked through for the one about it
+_QUEUED = frozenset({State.QUEUED})
 
 
 @dataclass(slots=True)
@@ -112,7 +117,7 @@ async def _outcome(bus: Bus, waiter: Waiter, question: Envelope, ends: float) ->
 
 
 def _look(bus: Bus, tx: Tx, waiter: Waiter, question: Envelope) -> Answer:
-    """Where it stands; takes a reply that waits in the asker's mailbox for the waiter."""
+    """Where it stands; takes a reply, or the notice that there is none, out of the asker's mailbox for the waiter."""
     answer = Answer(question, tx.deliveries(question.id))
     reply = tx.reply_to(question.id)
     if reply is not None and _take(bus, tx, waiter, reply):
@@ -120,18 +125,32 @@ def _look(bus: Bus, tx: Tx, waiter: Waiter, question: Envelope) -> Answer:
         return answer
     ended = [d for d in answer.deliveries if d.state in (State.FAILED, State.DEAD)]
     late = [d for d in answer.deliveries if d.state is State.DELIVERED and d.reason is not None]
-    on_its_way = waiter.taken and waiter.answer is None  # the notice of it, given by a unit just before: it wakes us
-    if answer.deliveries and len(ended) + len(late) == len(answer.deliveries) and not on_its_way:
+    failed = bool(answer.deliveries) and len(ended) + len(late) == len(answer.deliveries)
+    notice = _notice(bus, tx, waiter, answer, failed=failed)
+    on_its_way = waiter.taken and notice is None  # the notice of it, given by a unit just before: it wakes us
+    if failed and not on_its_way:
         reason = (ended + late)[0].reason or Reason.UNKNOWN
-        answer.failure = (reason, _told(waiter) or prose(reason))
-    elif waiter.answer is not None and (notice := waiter.answer.envelope).kind is Kind.NOTICE:
+        answer.failure = (reason, (notice.text if notice else None) or prose(reason))
+    elif notice is not None:
         answer.failure = (read_reason(notice.reason), notice.text or "")  # it was answered, and the answer was damaged
     return answer
 
 
-def _told(waiter: Waiter) -> str | None:
-    """What the notice says that the waiter was given in place of an answer: more than the reason alone."""
-    return waiter.answer.envelope.text if waiter.answer is not None else None
+def _notice(bus: Bus, tx: Tx, waiter: Waiter, answer: Answer, *, failed: bool) -> Envelope | None:
+    """What the waiter was given in place of an answer, and says more than the reason alone. It came to the mailbox
+    where nobody waited at that moment: the hub was being started, say."""
+    if waiter.answer is not None:
+        given = waiter.answer.envelope
+        return given if given.kind is Kind.NOTICE else None
+    over = failed or all(d.state is State.ANSWERED for d in answer.deliveries)
+    if not over or not answer.deliveries or waiter.taken or len(waiter.targets) != 1:
+        return None
+    question, asked = answer.question.id, answer.deliveries[0].key
+    page = tx.inbox(waiter.asker, asked, _NOTICES, _QUEUED, HUB)
+    for parcel in page.parcels:
+        if parcel.envelope.in_reply_to == question and parcel.envelope.kind is Kind.NOTICE:
+            return parcel.envelope if _lease(bus, tx, waiter, parcel) else None
+    return None
 
 
 def _take(bus: Bus, tx: Tx, waiter: Waiter, reply: Envelope) -> bool:
@@ -140,10 +159,18 @@ def _take(bus: Bus, tx: Tx, waiter: Waiter, reply: Envelope) -> bool:
     if mine is None or mine.state in (State.HELD, State.FAILED):
         return False
     if mine.state is State.QUEUED and not waiter.taken:
-        leased = hand_over(bus, tx, Parcel(mine, reply), Hand.ASK, tx.handed_high(mine.mailbox))
-        if leased is not None:
-            waiter.take(tx)
-            tx.then(lambda: waiter.give(leased))
+        _lease(bus, tx, waiter, Parcel(mine, reply))
+    return True
+
+
+def _lease(bus: Bus, tx: Tx, waiter: Waiter, parcel: Parcel) -> bool:
+    """Out of the mailbox, into the waiter's hands; whoever else waits with it looks again."""
+    leased = hand_over(bus, tx, parcel, Hand.ASK, tx.handed_high(parcel.delivery.mailbox))
+    if leased is None:
+        return False
+    waiter.take(tx)
+    tx.then(lambda: waiter.give(leased))
+    tx.then(lambda: bus.signals.wake("message:" + waiter.message_id))
     return True
 
 

@@ -68,6 +68,8 @@ def show(answer: dict[str, Any], way: session.Way, *, as_json: bool) -> None:
 def _told(row: dict[str, Any], way: session.Way) -> str:
     """What became of one delivery so far."""
     to, state = str(row["to"]), str(row["state"])
+    if row.get("expected"):  # of what goes to another machine, which may be off
+        return f"{to}: {state}; {row['expected']}"
     if state in ("queued", "leased") and _is_woken(to, way):
         return f"{to} is woken by it"
     return f"{to}: {STATES.get(state, state)}"

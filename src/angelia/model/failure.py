@@ -101,8 +101,8 @@ PROSE = {
     Reason.MAILBOX_FULL: "The mailbox that it is for is full; send it again once that has been read.",
     Reason.LOOP: "It goes round in a circle; a person should look at who answers whom.",
     Reason.CHAIN_BUDGET: "Its conversation is long or fast enough to be a loop; a person must release it.",
-    Reason.DAMAGED: "Bits of it flipped on the disk of a hub, which set it aside, handed over by then or not; look "
-    "before you send it again, as a new message.",
+    Reason.DAMAGED: "Bits of it flipped on the disk of a hub, which set it aside; send it again as a new message, but "
+    "look first if it may have been handed over by then.",
 }
 
 # "status N" of Hermes: the number right after one of these, and ended by what is no letter or digit.

@@ -348,9 +348,9 @@ shown = Newest(lambda envelope: encode(message_out(envelope)))
 """``message_out`` as JSON, made once for all who are handed the message."""
 
 
-def sent_row(delivery: Delivery) -> DeliveryOut:
-    """A delivery in the answer to a send: whom, which number, which state."""
-    return DeliveryOut(to=delivery.to, seq=delivery.seq, state=delivery.state.word)
+def sent_row(delivery: Delivery, expected: str | None = None) -> DeliveryOut:
+    """A delivery in the answer to a send: whom, which number, which state; of one for elsewhere what is expected."""
+    return DeliveryOut(to=delivery.to, seq=delivery.seq, state=delivery.state.word, expected=expected)
 
 
 def delivery_out(delivery: Delivery, *, until: int | None = None, expected: str | None = None) -> DeliveryOut:

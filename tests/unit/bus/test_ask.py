@@ -306,6 +306,46 @@ async def test_the_notice_that_could_not_be_told_stays_in_the_mailbox(hub: Small
     assert len(await hub.take("bob")) == 1
 
 
+async def failed_while_nobody_waited(hub: SmallHub) -> None:
+    """A question of bob's that came to nothing, with the notice in his mailbox behind older ones."""
+    for to in ("cat", "ann"):
+        await hub.send(to=to, id=ID if to == "ann" else None, text="?", intent="request", ttl_seconds=3)
+    await hub.pass_time(4)
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_notice_that_came_to_the_mailbox_is_taken_by_a_later_ask(hub: SmallHub, written: bool) -> None:
+    await failed_while_nobody_waited(hub)
+    (other, notice) = await hub.notices()
+    got = await ask(hub.bus, question(id=ID), 0)
+    assert got.failure == ("queued_expired", notice.text)
+    assert (await hub.row(notice.id)).hand is Hand.ASK
+    finished(hub.bus, got, written=written)
+    await hub.commit()
+    assert [p.envelope for p in await hub.mailbox("bob")] == ([other] if written else [other, notice])
+
+
+async def test_both_of_two_calls_are_told_by_one_notice(hub: SmallHub) -> None:
+    await failed_while_nobody_waited(hub)
+    async with asyncio.TaskGroup() as tasks:
+        both = [tasks.create_task(ask(hub.bus, question(id=ID), 30)) for _ in range(2)]
+    answers = [asking.result() for asking in both]
+    assert answers[0].failure == answers[1].failure
+    for got in answers:
+        finished(hub.bus, got, written=True)
+    await hub.commit()
+    assert len(await hub.mailbox("bob")) == 1
+
+
+async def test_a_notice_that_the_asker_has_read_is_told_all_the_same(hub: SmallHub) -> None:
+    await failed_while_nobody_waited(hub)
+    for parcel in await hub.take("bob"):
+        await hub.ack(parcel)
+    got = await ask(hub.bus, question(id=ID), 0)
+    assert got.failure is not None
+    assert got.failure[0] == "queued_expired"
+
+
 async def test_a_delivered_question_whose_time_is_over_has_failed(hub: SmallHub) -> None:
     draft = question(id=ID)
     draft.ttl_seconds = 3

@@ -80,7 +80,7 @@ async def test_the_sender_of_a_request_is_told_and_its_receipt_says_so(hub: Smal
     assert (notice.about, notice.reason, notice.to) == (sent.envelope.id, "damaged", "Bob")
     assert notice.text is not None
     assert "to ann was not answered" in notice.text
-    assert notice.text.endswith("as a new message. It had not been handed to anybody.")
+    assert notice.text.endswith("if it may have been handed over by then. It had not been handed to anybody.")
     seen = await receipt(hub.bus, OPEN, sent.envelope.id)
     assert [(d.state, d.reason) for d in seen.deliveries] == [(State.FAILED, Reason.DAMAGED)]
     assert (seen.envelope.text, seen.envelope.sender, seen.envelope.to) == (IN_ITS_PLACE, "Bob", "ann")
@@ -257,6 +257,26 @@ async def test_who_waits_for_its_answer_is_told_at_once(hub: SmallHub) -> None:
     assert await hub.mailbox("bob") == []
 
 
+async def test_who_asks_on_after_it_was_told_in_the_mailbox_has_it_once(hub: SmallHub) -> None:
+    """As it is seen to while a hub starts, before those who wait have come back."""
+    sent = await hub.send(intent="request")
+    await lose(hub, sent)
+    (notice,) = await hub.notices()
+    again = await ask(hub.bus, Draft(sender="bob", to="ann", text="hi", id=sent.envelope.id), 20)
+    assert again.failure == (Reason.DAMAGED, notice.text)
+    finished(hub.bus, again, written=True)
+    await hub.commit()
+    assert await hub.mailbox("bob") == []
+
+
+async def test_who_asks_on_after_the_answer_was_lost_is_told_so_at_once(hub: SmallHub) -> None:
+    sent = await hub.send(intent="request")
+    await lose(hub, await hub.send("ann", None, "done", kind=Kind.REPLY, in_reply_to=sent.envelope.id))
+    again = await ask(hub.bus, Draft(sender="bob", to="ann", text="hi", id=sent.envelope.id), 0)
+    assert again.failure is not None
+    assert "the answer that this happened to" in again.failure[1]
+
+
 async def test_who_waits_in_an_ask_for_an_answer_that_is_lost_is_told_at_once(hub: SmallHub) -> None:
     """It had been put back, since whoever asked was gone; now somebody asks the same again."""
     sent = await hub.send(intent="request")
@@ -302,7 +322,7 @@ async def test_where_a_delivery_is_damaged_its_message_says_who_is_told_and_for_
     await lose_delivery(hub, await hub.row(sent), sent.envelope, (await hub.row(sent))._replace(mailbox="cat"))
     (notice,) = await hub.notices()
     assert (notice.about, notice.reason) == (sent.envelope.id, "damaged")
-    assert (notice.text or "").endswith("as a new message.")  # how far it had come nobody knows
+    assert (notice.text or "").endswith("if it may have been handed over by then.")  # how far it had come nobody knows
     row = await hub.row(sent)
     assert (row.mailbox, row.to, row.state, row.reason) == ("ann", "ann", State.FAILED, Reason.DAMAGED)
     seen = await receipt(hub.bus, OPEN, sent.envelope.id)

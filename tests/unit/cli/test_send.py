@@ -119,6 +119,12 @@ def test_one_plain_line(run: Run, hub: FakeHub) -> None:
     )
 
 
+def test_what_mail_for_another_machine_waits_for_is_said(run: Run, hub: FakeHub) -> None:
+    row = {"to": "oracle@rack", "seq": 1, "state": "queued", "expected": "waits until rack is connected again"}
+    hub.on(ROUTE, answer({"id": ID, "thread": ID, "deliveries": [row], "duplicate": False}, 201))
+    assert run("send", "oracle", "hi")[1] == f"{ID} oracle@rack: queued; waits until rack is connected again\n"
+
+
 def test_who_is_woken_by_it_is_said_to_be(run: Run, hub: FakeHub) -> None:
     hub.on(ROUTE, sent(("a", "queued"), ("b", "leased"), ("c", "queued"), ("d", "queued")))
     for name, adapter in (("a", {"kind": "command"}), ("b", {"kind": "hermes"}), ("c", None)):

@@ -1,5 +1,6 @@
 """Messages: how a request becomes an envelope, and what is told of it afterwards."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -16,7 +17,8 @@ from angelia.doors.http.call import Call
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.problem import as_dict
 from angelia.model.address import EVERYONE
-from angelia.model.envelope import Kind, Lane, Replay
+from angelia.model.delivery import Delivery, State
+from angelia.model.envelope import Envelope, Kind, Lane, Replay
 from angelia.model.errors import BadRequest, CallerError, TooLarge
 from angelia.model.failure import Reason, prose
 from angelia.protocol import native
@@ -38,7 +40,7 @@ async def send(call: Call, bus: Bus, hub: Hub) -> None:
         )
     asked = struct(data, native.SendIn, bus.limits.body_depth)
     accepted = await publish(bus, draft_of(bus, call.caller, asked, key=call.header(b"idempotency-key")))
-    await call.answer(sent(accepted), 200 if accepted.duplicate else 201)
+    await call.answer(sent(bus, accepted), 200 if accepted.duplicate else 201)
 
 
 class _Peek(msgspec.Struct):
@@ -66,7 +68,7 @@ async def _send_batch(call: Call, bus: Bus, data: bytes) -> None:
     if len(items) > most:
         raise TooLarge(f"A batch has at most {most} messages. Nothing was stored.", limit=most)
     drafts = [_draft_or_error(bus, call.caller, item) for item in items]
-    await call.answer(BatchOut([_outcome(each) for each in await publish_many(bus, drafts)]))
+    await call.answer(BatchOut([_outcome(bus, each) for each in await publish_many(bus, drafts)]))
 
 
 def _draft_or_error(bus: Bus, caller: Caller, item: Raw) -> Draft | CallerError:
@@ -76,10 +78,10 @@ def _draft_or_error(bus: Bus, caller: Caller, item: Raw) -> Draft | CallerError:
         return error
 
 
-def _outcome(outcome: Accepted | CallerError) -> OutcomeOut:
+def _outcome(bus: Bus, outcome: Accepted | CallerError) -> OutcomeOut:
     if isinstance(outcome, CallerError):
         return OutcomeOut(status=outcome.status, problem=as_dict(outcome))
-    return OutcomeOut(status=200 if outcome.duplicate else 201, sent=sent(outcome))
+    return OutcomeOut(status=200 if outcome.duplicate else 201, sent=sent(bus, outcome))
 
 
 def draft_of(bus: Bus, caller: Caller, asked: native.SendIn, *, key: str | None = None) -> Draft:
@@ -116,15 +118,23 @@ def body_of(bus: Bus, raw: Raw | UnsetType) -> bytes | None:
     return None if isinstance(raw, UnsetType) else compact(bytes(raw), bus.limits.body_depth)
 
 
-def sent(accepted: Accepted) -> native.SentOut:
+def sent(bus: Bus, accepted: Accepted) -> native.SentOut:
     """The answer to a send."""
     return native.SentOut(
         id=accepted.envelope.id,
         thread=accepted.envelope.thread,
-        deliveries=[native.sent_row(delivery) for delivery in accepted.deliveries],
+        deliveries=_rows(bus, accepted.envelope, accepted.deliveries),
         duplicate=accepted.duplicate,
         refused=[native.Refused(to=to, code=error.code, detail=error.detail) for to, error in accepted.refused] or None,
     )
+
+
+def _rows(bus: Bus, envelope: Envelope, deliveries: Iterable[Delivery]) -> list[native.DeliveryOut]:
+    """Where each stands; of one that waits for another machine, what for. Of those for here that is not looked up."""
+    return [
+        native.sent_row(d, expected(bus, d, envelope.intent) if d.connection and d.state is State.QUEUED else None)
+        for d in deliveries
+    ]
 
 
 async def broadcast(call: Call, bus: Bus, hub: Hub) -> None:
@@ -212,7 +222,7 @@ async def reply(call: Call, bus: Bus, hub: Hub) -> None:
         kind=Kind.REPLY,
     )
     accepted = await publish(bus, draft)
-    await call.answer(sent(accepted), 200 if accepted.duplicate else 201)
+    await call.answer(sent(bus, accepted), 200 if accepted.duplicate else 201)
 
 
 async def ask_and_wait(call: Call, bus: Bus, hub: Hub) -> None:
@@ -224,18 +234,18 @@ async def ask_and_wait(call: Call, bus: Bus, hub: Hub) -> None:
     written = False
     try:
         there = answer.reply is not None or answer.failure is not None
-        await call.answer(_ask_out(answer), 200 if there else 202)
+        await call.answer(_ask_out(bus, answer), 200 if there else 202)
         written = await call.handed_over()
     finally:
         finished(bus, answer, written=written)
 
 
-def _ask_out(answer: Answer) -> native.AskOut:
+def _ask_out(bus: Bus, answer: Answer) -> native.AskOut:
     pending = answer.reply is None and answer.failure is None
     return native.AskOut(
         id=answer.question.id,
         thread=answer.question.thread,
         reply=native.message_out(answer.reply) if answer.reply else None,
         failure=native.FailureOut(answer.failure[0].value, answer.failure[1]) if answer.failure else None,
-        deliveries=[native.sent_row(d) for d in answer.deliveries] if pending else None,
+        deliveries=_rows(bus, answer.question, answer.deliveries) if pending else None,
     )
