@@ -42,7 +42,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "outcomes are told to nobody": Fault(
         "links/hub_link.py",
-        (('                await _call(channel, "hub.settle", {"outcomes": outcomes})\n', ""),),
+        (('if await _call(channel, "hub.settle", {"outcomes": outcomes}) is None:', "if False:"),),
         ("stranded",),
     ),
     "forwarded before it is there": Fault(
