@@ -149,6 +149,19 @@ def content(path: Path) -> dict[str, str]:
         db.close()
 
 
+def is_walkable(path: Path) -> bool:
+    """Whether SQLite can read all messages, and walk over the deliveries: then no bit in a row may hold others up."""
+    db = apsw.Connection(str(path))
+    try:
+        db.execute("SELECT key FROM delivery NOT INDEXED").fetchall()
+        db.execute("SELECT CAST(text AS BLOB), CAST(origin AS BLOB) FROM message NOT INDEXED").fetchall()
+    except apsw.CorruptError:
+        return False
+    finally:
+        db.close()
+    return True
+
+
 def _sum_of(rows: Any) -> str:
     sum_ = hashlib.blake2b()
     for row in rows:
@@ -286,6 +299,7 @@ class Judge:
 
     def begin(self) -> None:
         """Note what is in the store, and how it is served."""
+        self.words.said.clear()
         shutil.copyfile(self.store, self.copy)
         self.content = content(self.copy)
         assert self.content["integrity_check"] == "ok"
@@ -316,6 +330,7 @@ class Judge:
             first, second, fates = asyncio.run(serve(self.copy, self.ids))
         except Unwell as error:
             self.result.kinds["refused"] += 1
+            self.result.kinds["refused, walkable"] += is_walkable(self.copy)
             if REMEDY not in error.detail:
                 self.breach(where, f"refused without a remedy: {error.detail}")
             return
@@ -324,6 +339,10 @@ class Judge:
             return
         aside = self._set_aside()
         told = [what for what in second if what.startswith("told: ")]
+        if told and is_walkable(self.copy):
+            self.breach(
+                where, f"refused for good, though all rows can be read: {told[:3]}; said: {self.words.said[:3]}"
+            )
         if wrong := {what for served in (first, second) for what in served if self._is_wrong(what, served, aside)}:
             self.breach(where, f"served wrong: {sorted(wrong)[:5]}")
         if not told and (gone := [what for what in self.whole if self._is_gone(what, second, aside)]):
@@ -386,7 +405,7 @@ class Judge:
         wanted = int(message.intent is Intent.REQUEST)
         if second.get(f"deliveries {name}") == before:
             return fate == (as_it_was, 0)
-        if not rows and name not in self.named:
+        if not rows and name not in self.named and f"message {name}" not in second:
             return told == 0  # its id could not be read any more
         if was.state.open:
             return fate == (failed, wanted)

@@ -59,8 +59,7 @@ async def glance(bus: Bus, failing: str | None, disk: Disk | None, links: Sequen
     boxes = [_box(bus, agent.mailbox, agent.handle) for agent in bus.directory.agents.values()]
     boxes.append(_box(bus, PERSON, PERSON))
     waiting = sorted((box for box in boxes if box.load.ready), key=lambda box: (box.readers > 0, -box.load.queued))
-    if failing is None:
-        await _read(bus, found, waiting[:LOOKED_AT])
+    read = failing is not None or await _read(bus, found, waiting[:LOOKED_AT])
     now = bus.clock.now()
     unread = [
         (box, now - since)
@@ -70,7 +69,8 @@ async def glance(bus: Bus, failing: str | None, disk: Disk | None, links: Sequen
     found.problems = [
         *([failing] if failing else []),
         *_of_disk(disk),
-        *_of_searches(bus),
+        *([] if read else ["the store could not be read just now: hub.log says why"]),
+        *_of_store(bus),
         *_counted(found.set_aside, "damaged row", "set aside, never served; hub.log names them"),
         *_counted(found.dead, "dead letter", "angelia dead lists them"),
         *_counted(found.held, "held message", "a person has to release them: angelia dead"),
@@ -99,7 +99,9 @@ def _crowd(bus: Bus, box: _Box) -> str:
     return f"{box.name} is read by {box.readers} at once" if crowded else ""
 
 
-async def _read(bus: Bus, found: Glance, boxes: list[_Box]) -> None:
+async def _read(bus: Bus, found: Glance, boxes: list[_Box]) -> bool:
+    """False where that failed."""
+
     def work(view: View) -> tuple[int, tuple[int, int], dict[str, int]]:
         heads = {box.name: view.waiting(Scope(mailbox=box.mailbox), 1, 1) for box in boxes}
         waiting_since = {name: head[0].delivery.accepted_at for name, head in heads.items() if head}
@@ -107,8 +109,12 @@ async def _read(bus: Bus, found: Glance, boxes: list[_Box]) -> None:
 
     reading = bus.store.read(work)
     reading.add_done_callback(_seen)
-    if await bus.clock.wait(reading, PATIENCE_SECONDS) and not reading.exception():
-        found.set_aside, (found.held, found.dead), found.waiting_since = reading.result()
+    if not await bus.clock.wait(reading, PATIENCE_SECONDS):
+        return True
+    if reading.exception() is not None:
+        return False
+    found.set_aside, (found.held, found.dead), found.waiting_since = reading.result()
+    return True
 
 
 def _of_disk(disk: Disk | None) -> list[str]:
@@ -120,7 +126,7 @@ def _of_disk(disk: Disk | None) -> list[str]:
     return [f"the disk is nearly full: {free} MiB are free"] if disk.free_bytes < NEARLY_FULL_BYTES else []
 
 
-def _of_searches(bus: Bus) -> list[str]:
+def _of_store(bus: Bus) -> list[str]:
     trouble = bus.store.trouble() if isinstance(bus.store, Library) else None
     return [] if trouble is None else [trouble]
 

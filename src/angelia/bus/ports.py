@@ -328,7 +328,7 @@ class Library(Protocol):
     """A store in which one finds again what was said. Places (``before``, ``after``, ``next``) are numbers that rise in
     the order in which messages were accepted. Nothing here changes anything, and nothing here delays a write."""
 
-    def trouble(self) -> str | None: ...  # why less is found than there is, for people; None where all is well
+    def trouble(self) -> str | None: ...  # why less is there, or found, than was written, for people; None: all is well
     async def talks(self, sight: Sight, before: int | None, limit: int) -> Talks:
         """Conversations by their last message that the looker sees, of those before a place."""
         ...

@@ -20,6 +20,8 @@ _DAMAGE_MEND = (
     "machine looked at"
 )
 
+_BROKEN = ("could not be put right", "the store could not be read")  # what no hub gets over by itself
+
 
 def condition(socket: Address) -> Iterator[Finding]:
     """One finding for each problem; one in all where there is none."""
@@ -32,6 +34,7 @@ def condition(socket: Address) -> Iterator[Finding]:
     told = ("the disk is ", *(f"{name} " for name in status.get("connections") or ()))
     problems = [text for text in map(str, status.get("problems") or ()) if not text.startswith(told)]
     for text in problems:
-        yield Finding("condition", DOUBTFUL, text, _DAMAGE_MEND if "damaged row" in text else "")
+        state = WRONG if any(words in text for words in _BROKEN) else DOUBTFUL
+        yield Finding("condition", state, text, _DAMAGE_MEND if "damaged row" in text else "")
     if not problems:
         yield Finding("condition", OK, "the hub knows of nothing that is wrong")

@@ -7,6 +7,7 @@ import pytest
 from angelia.cli.checks import DOUBTFUL, OK, WRONG, Finding
 from angelia.cli.condition import condition
 from angelia.client.find import Address
+from angelia.storage.sqlite.damage import TROUBLE
 from tests.fakes.fake_hub import FakeHub, answer, problem
 
 STATUS = "GET /status"
@@ -24,6 +25,13 @@ def test_all_that_the_hub_says_is_wrong_is_shown_with_advice(hub: FakeHub, data_
     assert (damaged.state, damaged.text) == (DOUBTFUL, DAMAGED)
     assert "angelia backup" in damaged.mend
     assert (dead.state, dead.text, dead.mend) == (DOUBTFUL, DEAD, "")
+
+
+@pytest.mark.parametrize("words", [TROUBLE, "the store could not be read just now: hub.log says why"])
+def test_a_store_that_is_not_whole_is_wrong(hub: FakeHub, data_dir: Path, words: str) -> None:
+    """Only then does doctor not say that all is well."""
+    hub.on(STATUS, answer({"problems": [words], "connections": {}}))
+    assert [(each.state, each.text) for each in found(data_dir)] == [(WRONG, words)]
 
 
 def test_what_has_a_check_of_its_own_is_not_told_twice(hub: FakeHub, data_dir: Path) -> None:

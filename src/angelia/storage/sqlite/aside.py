@@ -13,8 +13,7 @@ A name that was keyed, or that a token is for, stays keyed: it is never anybody'
 """
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -23,31 +22,35 @@ import msgspec
 from angelia.model.agent import Agent
 from angelia.model.delivery import Delivery
 from angelia.model.loss import LOSS, Loss
+from angelia.storage.sqlite.bad_rows import DELIVERY, MESSAGE, SMALL, small_rows
 from angelia.storage.sqlite.connect import Desk
 from angelia.storage.sqlite.queries import SQL
+from angelia.storage.sqlite.renewing import renew_indexes
 from angelia.storage.sqlite.rows import (
     DELIVERY_COLUMNS,
     Row,
     agent_row,
     decoded,
     delivery_as_read,
-    is_right,
     is_whole,
-    is_whole_delivery,
     row_sum,
     summed,
     whole_delivery,
 )
 
-MESSAGE, DELIVERY = "message", "delivery"
-ROWS = 500
 NUMBER_BITS = 40  # of the number of a message: more than any store has
+WIDTHS = (8, 16, 24, 32, 48)  # of numbers in SQLite's rows, in bits
+NEAR_ROWS = 100  # more than lie in one page
 
-_RAW_MESSAGES, _RAW_DELIVERIES = SQL["raw_messages"], SQL["raw_deliveries"]
 _KEEP, _IS_INDEXED = SQL["keep_damaged"], SQL["is_indexed"]
 _RAW_MESSAGE, _RAW_DELIVERY, _RAW_DELIVERIES_OF = (
     SQL["raw_message_at"], SQL["raw_delivery_at"], SQL["raw_deliveries_of"],
 )  # fmt: skip
+_SUMS_NEAR, _MESSAGES_OF_KEY = SQL["delivery_sums_near"], SQL["messages_of_key"]
+_REMOVE_DELIVERY, _REMOVE_DAMAGED, _DELIVERY_INDEXES = (
+    SQL["remove_delivery"], SQL["remove_damaged"], SQL["delivery_indexes"],
+)  # fmt: skip
+_IS_ALONE = SQL["is_alone"]
 REINDEX = {MESSAGE: SQL["reindex_messages"], DELIVERY: SQL["reindex_deliveries"]}
 
 _NAMES = {
@@ -62,62 +65,11 @@ _NAMES = {
     "note": "name value at sum",
 }
 _BYTES = frozenset(("body", "fingerprint", "checksum", "digest", "value", "adapter"))
-_PUT_NOTE = SQL["put_note"]
+_PUT_NOTE, _NOTES = SQL["put_note"], SQL["notes"]
 _json = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
+_loss = msgspec.msgpack.Decoder(Loss).decode
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Small:
-    """A table that is read and written anew as a whole."""
-
-    raw: str
-    clear: str
-    put: str
-    texts: frozenset[int]
-
-
-SMALL = {
-    "removed": Small(SQL["raw_removed"], SQL["clear_removed"], SQL["put_removed"], frozenset((0,))),
-    "agent": Small(SQL["raw_agents"], SQL["clear_agents"], SQL["put_agent"], frozenset((0, 1, 2, 3))),
-    "token": Small(SQL["raw_tokens"], SQL["clear_tokens"], SQL["put_token"], frozenset((0, 1))),
-    "contact": Small(SQL["raw_contacts"], SQL["clear_contacts"], SQL["add_contact"], frozenset((0, 1))),
-    "note": Small(SQL["raw_notes"], SQL["clear_notes"], SQL["put_note"], frozenset((0,))),
-}
-
-
-# ---- looking
-
-
-def damaged_rows(desk: Desk, rows_at_once: int = ROWS) -> Iterator[tuple[int, str] | None]:
-    """Every row that is not what was written, as its number and table, 0 for the small tables; None after each piece of
-    work, when others may be let in. Reads the tables alone, no index."""
-    for table, statement, whole, at in (
-        (MESSAGE, _RAW_MESSAGES, is_whole, -1),
-        (DELIVERY, _RAW_DELIVERIES, is_whole_delivery, 0),
-    ):
-        number = 0
-        while rows := desk.run(statement, (number, rows_at_once)):
-            for row in rows:
-                if not whole(row):
-                    yield row[at], table
-            number = rows[-1][at]
-            yield None
-    for table in SMALL:
-        if any(row is None for row, _ in _rows(desk, table)):
-            yield 0, table
-        yield None
-
-
-def _rows(desk: Desk, table: str) -> list[tuple[Row | None, Row]]:
-    """The rows of a small table, as they are, and beside them as they should be; None where they are not."""
-    small = SMALL[table]
-    found = []
-    for raw in desk.run(small.raw):
-        row = decoded(raw, small.texts)
-        found.append((row if row is not None and is_right(row) else None, raw))
-    return found
 
 
 # ---- moving
@@ -169,8 +121,8 @@ def _message_of(desk: Desk, raw: Row) -> tuple[Row | None, Delivery | None]:
     """The message of a damaged delivery, and the delivery as far as it can be read. Where a bit flipped in the number
     that leads from one to the other, the sum of the delivery says which message it was."""
     number = raw[DELIVERY_COLUMNS]
-    for bit in range(NUMBER_BITS if isinstance(number, int) else 0):
-        for message in desk.run(_RAW_MESSAGE, (number ^ 1 << bit,)):
+    for was in _numbers_one_bit_off(number) if isinstance(number, int) else ():
+        for message in desk.run(_RAW_MESSAGE, (was,)):
             if found := _whole([raw], message[0]):
                 return message, found[0]
     named = desk.run(_RAW_MESSAGE, (number,))
@@ -203,6 +155,54 @@ def _one_bit_off(name: bytes) -> Iterator[bytes]:
             yield name[:place] + bytes((byte ^ 1 << bit,)) + name[place + 1 :]
 
 
+def _numbers_one_bit_off(number: int) -> Iterator[int]:
+    """The same for its number. The first bit of one is its sign."""
+    yield from (number ^ 1 << bit for bit in range(NUMBER_BITS))
+    if number < 0:
+        yield from (number + (1 << width - 1) for width in WIDTHS)
+
+
+def keep_alone(desk: Desk, number: int) -> bool:
+    """Leave for the bus a message that has lost its delivery: that was set aside, and did not say whose it was. False
+    where it has one, is not what was written, or was left already."""
+    rows = desk.run(_RAW_MESSAGE, (number,))
+    if not rows or not is_whole(rows[0]) or not desk.run(_IS_ALONE, (number,))[0][0]:
+        return False
+    name = _text(rows[0][0])
+    left = desk.run(_NOTES, (LOSS, LOSS + "\U0010ffff"))
+    if any(_loss(value).message_id == name for _, value, *_ in left):
+        return False
+    _log.error("message %s has no delivery any more: it is taken for lost", name)
+    desk.run(_PUT_NOTE, summed(f"{LOSS}message {number}", _pack(Loss(name, (), whole=True)), 0))
+    return True
+
+
+def take_out_unreadable(desk: Desk, keys: Sequence[int]) -> None:
+    """Set deliveries aside that cannot be read: of each its key is known, and what an index says. Nothing of them is
+    read, and their indexes, which could not be told what to forget, are made anew. Inside a transaction. Raises
+    ``apsw.CorruptError`` where rows beside them would suffer: then the page that they lie in is what is damaged."""
+    for key in keys:
+        numbers = [number for (number,) in desk.run(_MESSAGES_OF_KEY, (key,))]
+        messages = [message for number in numbers for message in desk.run(_RAW_MESSAGE, (number,))]
+        message = messages[0] if len(messages) == 1 and is_whole(messages[0]) else None
+        name = "unknown" if message is None else _text(message[0])
+        shown = "{}" if message is None else _shown(MESSAGE, message)
+        desk.run(_KEEP, (DELIVERY, name, shown, _json([{"key": key}]).decode()))
+        _log.error("a delivery of message %s cannot be read: set aside, without what it said (table damaged)", name)
+        if message is not None:
+            _leave(desk, Loss(name, (), whole=True))
+    renew_indexes(desk, frozenset(name for (name,) in desk.run(_DELIVERY_INDEXES)), lambda: _remove(desk, keys))
+
+
+def _remove(desk: Desk, keys: Sequence[int]) -> None:
+    names = _json(keys).decode()
+    for key in keys:
+        beside = desk.run(_SUMS_NEAR, (key, NEAR_ROWS, names))
+        desk.run(_REMOVE_DELIVERY, (key,))
+        if desk.run(_SUMS_NEAR, (key, NEAR_ROWS, names)) != beside:
+            raise apsw.CorruptError("a row that cannot be read takes others along")
+
+
 def _leave(desk: Desk, loss: Loss) -> None:
     """For the bus, unless nobody is known who could be told. No clock is at hand: a note has no time."""
     if loss.deliveries or loss.whole:
@@ -212,7 +212,7 @@ def _leave(desk: Desk, loss: Loss) -> None:
 def write_anew(desk: Desk, table: str, last: int, *, always: bool = False) -> bool:
     """Write a small table anew from its good rows, where one is not, or ``always``; the others are set aside. Whether
     there were any. ``last``: the highest seq that was given."""
-    rows = _rows(desk, table)
+    rows = small_rows(desk, table)
     bad = [raw for row, raw in rows if row is None]
     if not bad and not always:
         return False
@@ -232,7 +232,7 @@ def write_anew(desk: Desk, table: str, last: int, *, always: bool = False) -> bo
 
 
 def _keep_keyed(desk: Desk, known: set[Any], bad: list[Row]) -> None:
-    names = {row[1] for row, _ in _rows(desk, "token") if row is not None}
+    names = {row[1] for row, _ in small_rows(desk, "token") if row is not None}
     for raw in bad:
         row = decoded(raw, SMALL["agent"].texts)
         if row is not None and (row[5] or row_sum(*row[:5], 1, *row[6:-1]) == row[-1]):
@@ -241,15 +241,16 @@ def _keep_keyed(desk: Desk, known: set[Any], bad: list[Row]) -> None:
         desk.run(SMALL["agent"].put, agent_row(Agent(handle=name, keyed=True, created_at=0, seen_at=0)))
 
 
-def remove_stubborn(desk: Desk, sql: str, keys: str) -> list[Row]:
-    """Run a removal of deliveries; an index that does not know them as they are now is made anew first."""
+def remove_stubborn(desk: Desk, keys: Sequence[int]) -> None:
+    """Remove deliveries; an index that does not know them as they are now is made anew first."""
+    names = _json(keys).decode()
     desk.control("SAVEPOINT removal")
     try:
-        return desk.run(sql, (keys,))
+        desk.run(_REMOVE_DAMAGED, (names,))
     except apsw.CorruptError:
         desk.control("ROLLBACK TO removal")
         desk.run(REINDEX[DELIVERY])
-        return desk.run(sql, (keys,))
+        desk.run(_REMOVE_DAMAGED, (names,))
     finally:
         desk.control("RELEASE removal")
 

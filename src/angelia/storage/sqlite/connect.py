@@ -7,13 +7,15 @@ even when it is closed. Files are for their owner alone. What drivers raise leav
 import os
 import sys
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 
 import apsw
 
 from angelia.model.errors import AngeliaError, DiskFull, Unwell
-from angelia.storage.sqlite.rows import Row
+from angelia.storage.sqlite.queries import AS_BYTES
+from angelia.storage.sqlite.rows import Row, as_text
 
 BUSY_MS = 10_000  # another program (a backup, a curious person) may hold the file for a moment
 WRITER_CACHE_KIB = 8 * 1024  # 2 to 128 MiB cost the same with a million rows: the system's own cache is behind it
@@ -35,6 +37,13 @@ def _nobody() -> None:
     """Nobody is told."""
 
 
+def _as_bytes(sql: str, error: UnicodeDecodeError) -> str:
+    """The statement that gives the same with texts as bytes."""
+    if sql not in AS_BYTES:
+        raise apsw.CorruptError(NO_TEXT) from error
+    return AS_BYTES[sql]
+
+
 class Desk:
     """One connection, used by one thread. ``suspect``: told where an index led to a row that it should not lead to;
     ``bereft``: on the loop, once mail is set aside (``model/loss.py``)."""
@@ -49,11 +58,21 @@ class Desk:
         self._execute = self._cursor.execute
 
     def run(self, sql: str, values: Row = ()) -> list[Row]:
-        """Every row that a statement gives."""
+        """Every row that a statement gives. A message or a delivery with a text that is none is given as well: as one
+        that is not what was written."""
         try:
             return self._execute(sql, values).fetchall()
         except UnicodeDecodeError as error:
-            raise apsw.CorruptError(NO_TEXT) from error
+            return [as_text(row) for row in self._execute(_as_bytes(sql, error), values).fetchall()]
+        except apsw.Error:
+            self._begin_anew()
+            raise
+
+    def _begin_anew(self) -> None:
+        """A statement broke off. Its cursor would say so once more at the next one, which may be a COMMIT."""
+        self._cursor.close(force=True)
+        self._cursor = self.db.cursor()
+        self._execute = self._cursor.execute
 
     def change(self, sql: str, values: Row) -> int:
         """How many rows a statement changed that gives none."""
@@ -68,13 +87,21 @@ class Desk:
         return self.db.total_changes() - before
 
     def walk(self, sql: str, values: Row, visit: Callable[[Row], bool]) -> None:
-        """The rows of a statement one by one, until ``visit`` has enough; it may not use this desk."""
+        """The rows of a statement one by one, until ``visit`` has enough; it may not use this desk. As ``run``."""
+        visited = 0
         try:
-            for row in self._execute(sql, values):
-                if not visit(row):
-                    break
-        except UnicodeDecodeError as error:
-            raise apsw.CorruptError(NO_TEXT) from error
+            try:
+                for row in self._execute(sql, values):
+                    visited += 1
+                    if not visit(row):
+                        break
+            except UnicodeDecodeError as error:
+                for row in islice(self._execute(_as_bytes(sql, error), values), visited, None):
+                    if not visit(as_text(row)):
+                        break
+        except apsw.Error:
+            self._begin_anew()
+            raise
 
     def control(self, word: str) -> None:
         """A word of control: BEGIN, COMMIT, SAVEPOINT …"""

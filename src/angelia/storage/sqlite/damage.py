@@ -6,7 +6,8 @@ search at a time, and after one that something called for none for a while: what
 next time.
 
 It reads the search index, which rests until then, and the rows, each against its sum, and then has SQLite compare
-indexes and rows. A small store was compared before it served, so the first search leaves that out.
+indexes and rows. Last it looks for messages that have no delivery: theirs was set aside, and did not say whose it was.
+A small store was compared before it served, so the first search leaves that out.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from angelia.storage import backups
-from angelia.storage.sqlite import aside
+from angelia.storage.sqlite import bad_rows
 from angelia.storage.sqlite.connect import Desk, in_a_line, open_reader
 from angelia.storage.sqlite.queries import SQL
 from angelia.storage.sqlite.renewing import has_left
@@ -39,6 +40,7 @@ LOG_BYTES = 32 * 1024 * 1024  # of the log in use: then it has to be folded, and
 AGAIN_SECONDS = 60.0
 EVERY_SECONDS = 24 * 3600.0
 PATIENCE_SECONDS = 60.0
+TROUBLE = "the store's file is damaged, and that could not be put right: hub.log says what to do"
 
 _BLOCKS, _SIGNS, _LENGTHS = SQL["summed_blocks"], SQL["summed_signs"], SQL["text_lengths"]
 _MARKS, _OPENS = SQL["marks"], SQL["index_opens"]
@@ -79,7 +81,9 @@ class DamageSearch:
         self._called = self._on_call = False  # one was asked for that has not begun; the one that runs was
         self._seen = 0  # how many times the search index had been made anew, when this looked at it
         self._told = False  # of pages that belong to nothing
+        self.trouble: str | None = None  # what is damaged and could not be put right; None where all was seen to be
         self._followed = False  # the one that runs began right behind another
+        self._sound = False  # the one that runs found indexes and rows to be right
 
     def begin_later(self, *, checked: bool) -> None:
         """The first search, now; then one each day."""
@@ -158,20 +162,27 @@ class DamageSearch:
 
     def _search(self, comparing: bool) -> None:
         whole = False
+        self._sound = not comparing
         try:
+            found = self._rows() if self._on_call else 0  # first: somebody waits for it
             try:
                 self._search_index()
             finally:
                 self._store.release_search()
-            found = self._rows()
+            if not self._on_call:
+                found = self._rows()
             if found:
                 self._settle()
                 _log.error("looked at all rows: %d are damaged", found)
             whole = True
             if comparing or found:
+                self._sound = False
                 whole = self._compare()
                 self._store.release_search()  # what kept it from reading messages may be right again
                 self._settle()
+            if self._sound:
+                self._look_for_lone()
+                self.trouble = self.trouble if found else None
         except apsw.Error as error:
             if not self._stopped.is_set():
                 self._tell_of_rows(in_a_line(error))
@@ -183,20 +194,39 @@ class DamageSearch:
             _log.debug("the loop is gone; nobody waits for it")
 
     def _rows(self) -> int:
-        """Each row against its sum; how many are not what was written."""
+        """Each row against its sum; how many are not what was written. Those that cannot be read are taken out at once,
+        since none can be while another is there."""
         desk = open_reader(self._path, self._vfs)
         number = 0
+        unreadable: list[int] = []
         try:
-            for found in aside.damaged_rows(desk, ROWS):
+            for found in bad_rows.damaged_rows(desk, ROWS):
                 if found is None:
                     if self._stopped.wait(REST_SECONDS):
                         break
                     continue
                 number += 1
-                self._tell(lambda found=found: self._store.set_aside(*found))  # type: ignore[misc]
+                if found[1] == bad_rows.UNREADABLE:
+                    unreadable.append(found[0])
+                else:
+                    self._tell(lambda found=found: self._store.set_aside(*found))  # type: ignore[misc]
         finally:
             desk.close()
+            if unreadable:
+                self._wait_for(lambda: self._store.take_out_unreadable(unreadable))
         return number
+
+    def _look_for_lone(self) -> None:
+        """Messages whose delivery was set aside, and did not say whose it was."""
+        desk = open_reader(self._path, self._vfs)
+        try:
+            for number in bad_rows.left_alone(desk, ROWS):
+                if number is not None:
+                    self._tell(lambda number=number: self._store.keep_alone(number))  # type: ignore[misc]
+                elif self._stopped.wait(REST_SECONDS):
+                    break
+        finally:
+            desk.close()
 
     def _search_index(self) -> None:
         """Each piece of it against its sum."""
@@ -238,6 +268,7 @@ class DamageSearch:
             self._seen = self._store.renewals
             faults, unused = faults_of(desk.db)
             if not faults:
+                self._sound = True
                 self._do_away(desk, sound=True)
                 self._tell_of_unused(unused)
                 return True
@@ -248,7 +279,7 @@ class DamageSearch:
                 if looked.search is None:
                     self._do_away(desk, sound=False)
                     return False  # once more, without that
-                if self._store.trouble() is None:
+                if self._store.search_trouble is None:
                     self._remake_search(looked.search)
                 return True
             if indexes is None or again or hides_rows(desk):
@@ -259,6 +290,7 @@ class DamageSearch:
         return True
 
     def _tell_of_rows(self, what: str) -> None:
+        self.trouble = TROUBLE
         remedy = backups.remedy(self._path.parent)
         _log.error("the store is damaged where rows lie (%s): stop the hub. %s", what, remedy)
 
@@ -285,6 +317,7 @@ class DamageSearch:
         def over(future: "asyncio.Future[None]") -> None:
             done.set()
             if not future.cancelled() and (error := future.exception()) is not None:
+                self.trouble = TROUBLE
                 _log.error("what is damaged could not be made anew: %s", error)
 
         self._tell(ask)

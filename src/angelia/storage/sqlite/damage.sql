@@ -20,6 +20,46 @@ WHERE d.key > ?1 ORDER BY d.key LIMIT ?2;
 -- name: raw_delivery_at
 SELECT {raw_delivery} FROM delivery d LEFT JOIN message m ON m.number = d.message WHERE d.key = ?;
 
+-- name: delivery_sum_at
+-- Fails where the row cannot be read: what it ends with comes last.
+SELECT sum FROM delivery WHERE key = ?;
+
+-- name: delivery_keys
+-- ?1 after, ?2 limit; so does the one below. Reads nothing of the rows but their keys.
+SELECT key FROM delivery NOT INDEXED WHERE key > ?1 ORDER BY key LIMIT ?2;
+
+-- name: message_numbers
+SELECT number FROM message NOT INDEXED WHERE number > ?1 ORDER BY number LIMIT ?2;
+
+-- name: delivery_sums_near
+-- ?1 key, ?2 how many at most on each side, ?3 keys that are left out, as a JSON array.
+SELECT * FROM (SELECT key, sum FROM delivery NOT INDEXED WHERE key < ?1
+    AND key NOT IN (SELECT value FROM json_each(?3)) ORDER BY key DESC LIMIT ?2)
+UNION ALL SELECT * FROM (SELECT key, sum FROM delivery NOT INDEXED WHERE key > ?1
+    AND key NOT IN (SELECT value FROM json_each(?3)) ORDER BY key LIMIT ?2);
+
+-- name: messages_of_key
+-- ?1 key. What the index says of a row that cannot be read; all of the index is walked for it.
+SELECT message FROM delivery INDEXED BY delivery_message WHERE message > 0 AND +key = ?1;
+
+-- name: remove_delivery
+DELETE FROM delivery WHERE key = ?;
+
+-- name: delivery_indexes
+SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'delivery' AND sql IS NOT NULL;
+
+-- name: left_alone
+-- ?1 after, ?2 limit. Messages, and whether each has no delivery.
+SELECT number, NOT EXISTS (SELECT 1 FROM delivery INDEXED BY delivery_message WHERE delivery.message = message.number)
+FROM message NOT INDEXED WHERE number > ?1 ORDER BY number LIMIT ?2;
+
+-- name: is_alone
+SELECT NOT EXISTS (SELECT 1 FROM delivery INDEXED BY delivery_message WHERE delivery.message = ?1);
+
+-- name: remove_damaged
+-- ?1 keys as a JSON array. Gives nothing: what it gave might be no text.
+DELETE FROM delivery WHERE key IN (SELECT value FROM json_each(?1));
+
 -- name: reindex_deliveries
 REINDEX delivery;
 
@@ -85,7 +125,7 @@ DELETE FROM contact;
 DELETE FROM note;
 
 -- name: values
-SELECT name, value FROM meta;
+SELECT CAST(name AS BLOB), value FROM meta;
 
 -- name: clear_values
 DELETE FROM meta;

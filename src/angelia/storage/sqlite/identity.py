@@ -54,7 +54,8 @@ def settle(desk: Desk) -> None:
 def write_anew(desk: Desk) -> None:
     """The table made anew from what can be read of it and belongs there. Inside a transaction."""
     known = _OTHERS.union(_KINDS, (_SPARE + name for name in _KINDS))
-    values = [row for row in desk.run(_VALUES) if row[0] in known]
+    read = [(name.decode("utf-8", "replace"), value) for name, value in desk.run(_VALUES)]
+    values = [row for row in read if row[0] in known]
     desk.run(_CLEAR)
     for row in values:
         desk.run(_PUT_VALUE, row)

@@ -16,7 +16,7 @@ import apsw
 import msgspec
 
 from angelia.model.errors import Stopping, Unwell
-from angelia.storage.sqlite import aside
+from angelia.storage.sqlite import bad_rows
 from angelia.storage.sqlite.connect import Desk, in_a_line
 from angelia.storage.sqlite.identity import misshapen
 from angelia.storage.sqlite.migrate import APPLICATION_ID, known
@@ -126,7 +126,7 @@ def digest(db: apsw.Connection, file: Path, pace: Pace) -> bytes:
     names: list[str] = []
     messages = _ALL_MESSAGES if db.execute(_HAS_ORIGIN).fetchall() else _ALL_MESSAGES.replace("m.origin", "NULL")
     for rows in _slices(db, messages, pace):
-        bad += [(row[-1], aside.MESSAGE) for row in rows if not is_sound(row)]
+        bad += [(row[-1], bad_rows.MESSAGE) for row in rows if not is_sound(row)]
         names += [row[0] for row in rows if not is_sound(row)]
         whole.update(b"".join(row[CHECKSUM] for row in rows))
     if bad:
@@ -141,7 +141,7 @@ def digest(db: apsw.Connection, file: Path, pace: Pace) -> bytes:
 
 
 def _others_damaged(db: apsw.Connection, pace: Pace) -> Iterator[tuple[int, str]]:
-    for found in aside.damaged_rows(Desk(db)):
+    for found in bad_rows.damaged_rows(Desk(db)):
         if found is not None:
             yield found
         else:

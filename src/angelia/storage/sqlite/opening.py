@@ -16,21 +16,21 @@ import apsw
 from angelia.model.delivery import State
 from angelia.model.errors import DiskFull, Unwell
 from angelia.storage.load import Loads
-from angelia.storage.sqlite import aside, identity
+from angelia.storage.sqlite import aside, bad_rows, identity
 from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error, in_a_line, make_file, open_writer
 from angelia.storage.sqlite.full import FullDisk
 from angelia.storage.sqlite.migrate import known, migrate, remedy
 from angelia.storage.sqlite.queries import SQL
 from angelia.storage.sqlite.renewing import has_left, renew_search, schema_again
-from angelia.storage.sqlite.rows import changed_row, delivery_of, is_whole
+from angelia.storage.sqlite.rows import changed_row, is_whole, whole_delivery
 from angelia.storage.sqlite.soundness import look_at, mend, renewed, tidied
-from angelia.storage.sqlite.tx import Seqs, SqliteTx
+from angelia.storage.sqlite.tx import Seqs, SqliteTx, sums_of
 
 SMALL_PAGES = 4096  # a store of 16 MiB is checked whole, indexes too, in some 150 ms
 NEWEST = 200  # messages whose checksums are looked at: the end of the file is where a crash would show
 
 _log = logging.getLogger(__name__)
-_VALUE, _SUMS, _HIGHEST, _NEWEST = SQL["value"], SQL["sums"], SQL["highest"], SQL["newest_messages"]
+_VALUE, _HIGHEST, _NEWEST = SQL["value"], SQL["highest"], SQL["newest_messages"]
 _HELD_BEFORE, _CHANGE = SQL["held_before"], SQL["change"]
 
 
@@ -202,9 +202,9 @@ def _start_over(desk: Desk, returned_at: int) -> tuple[Seqs, tuple[Loads, Loads]
     _look_at_names(desk, seqs)
     _queue_again(desk, seqs, returned_at)
     loads = (Loads(), Loads())
-    for mailbox, sender, opened, ready, queued, size in desk.run(_SUMS):
-        for load in loads:
-            load.apply(((mailbox, sender.lower(), opened, ready, queued, size),))
+    sums = sums_of(desk)
+    for load in loads:
+        load.apply(sums)
     _set_aside_damaged(desk, loads, seqs)
     return seqs, loads
 
@@ -214,9 +214,9 @@ def _queue_again(desk: Desk, seqs: Seqs, returned_at: int) -> None:
     ``returned_at``, unless it lives longer."""
     desk.control("BEGIN IMMEDIATE")
     for row in desk.run(_HELD_BEFORE):
-        old = delivery_of(row)
+        old = whole_delivery(row)
         if old is None:
-            SqliteTx(desk, Loads(), seqs).set_aside(row[0], aside.DELIVERY)
+            SqliteTx(desk, Loads(), seqs).set_aside(row[0], bad_rows.DELIVERY)
             continue
         new = old._replace(state=State.QUEUED, deferred=False)
         if old.state is State.LEASED:
@@ -232,7 +232,7 @@ def _set_aside_damaged(desk: Desk, loads: tuple[Loads, Loads], seqs: Seqs) -> No
     desk.control("BEGIN IMMEDIATE")
     tx = SqliteTx(desk, loads[0], seqs)
     for row in damaged:
-        tx.set_aside(row[-1], aside.MESSAGE)
+        tx.set_aside(row[-1], bad_rows.MESSAGE)
     desk.control("COMMIT")
     loads[1].apply(tx.changes)
 

@@ -9,12 +9,24 @@ d.key, d.seq, m.id, d.mailbox, d.recipient, d.connection, d.sender, d.lane, d.si
 d.deferred, d.hand, d.reason, d.late, d.accepted_at, d.expires_at, d.sweep_at, d.leased_at, d.delivered_at,
 d.answered_at, d.ended_at, d.owes, d.sum;
 
+-- part: delivery_bytes
+-- The same with texts as bytes: rows.as_text. One bit makes of a text a blob of the same bytes, which is not the same.
+d.key, d.seq,
+CAST(iif(typeof(m.id) = 'blob', 'blob ' || hex(m.id), m.id) AS BLOB),
+CAST(iif(typeof(d.mailbox) = 'blob', 'blob ' || hex(d.mailbox), d.mailbox) AS BLOB),
+CAST(iif(typeof(d.recipient) = 'blob', 'blob ' || hex(d.recipient), d.recipient) AS BLOB),
+CAST(iif(typeof(d.connection) = 'blob', 'blob ' || hex(d.connection), d.connection) AS BLOB),
+CAST(iif(typeof(d.sender) = 'blob', 'blob ' || hex(d.sender), d.sender) AS BLOB),
+d.lane, d.size, d.state, d.attempt, d.used, d.deferred,
+CAST(iif(typeof(d.hand) = 'blob', 'blob ' || hex(d.hand), d.hand) AS BLOB),
+CAST(iif(typeof(d.reason) = 'blob', 'blob ' || hex(d.reason), d.reason) AS BLOB),
+d.late, d.accepted_at, d.expires_at, d.sweep_at, d.leased_at, d.delivered_at, d.answered_at, d.ended_at,
+CAST(iif(typeof(d.owes) = 'blob', 'blob ' || hex(d.owes), d.owes) AS BLOB),
+d.sum;
+
 -- part: raw_delivery
--- The same with texts as bytes, and the number of its message.
-d.key, d.seq, CAST(m.id AS BLOB), CAST(d.mailbox AS BLOB), CAST(d.recipient AS BLOB), CAST(d.connection AS BLOB),
-CAST(d.sender AS BLOB), d.lane, d.size, d.state, d.attempt, d.used, d.deferred, CAST(d.hand AS BLOB),
-CAST(d.reason AS BLOB), d.late, d.accepted_at, d.expires_at, d.sweep_at, d.leased_at, d.delivered_at, d.answered_at,
-d.ended_at, CAST(d.owes AS BLOB), d.sum, d.message;
+-- With the number of its message.
+{delivery_bytes}, d.message;
 
 -- part: message
 -- The columns of one message, in the order that rows.message_of takes them and that the checksum is made over.
@@ -24,11 +36,27 @@ m.accepted_at, m.origin, m.checksum, m.number;
 
 -- part: raw_message
 -- The same with texts as bytes, so that one that is no text any more can be looked at: rows.is_whole.
-CAST(m.id AS BLOB), CAST(m.sender AS BLOB), CAST(m.recipient AS BLOB), CAST(m.intent AS BLOB), CAST(m.kind AS BLOB),
-CAST(m.text AS BLOB), m.body, m.flat, CAST(m.thread AS BLOB), CAST(m.in_reply_to AS BLOB), CAST(m.chain AS BLOB), m.depth,
-CAST(m.via AS BLOB), CAST(m.lane AS BLOB), CAST(m.replay AS BLOB), m.created_at, m.expires_at, m.verified,
-CAST(m.about AS BLOB), CAST(m.reason AS BLOB), CAST(m.key AS BLOB), m.fingerprint, m.accepted_at,
-CAST(m.origin AS BLOB), m.checksum, m.number;
+CAST(iif(typeof(m.id) = 'blob', 'blob ' || hex(m.id), m.id) AS BLOB),
+CAST(iif(typeof(m.sender) = 'blob', 'blob ' || hex(m.sender), m.sender) AS BLOB),
+CAST(iif(typeof(m.recipient) = 'blob', 'blob ' || hex(m.recipient), m.recipient) AS BLOB),
+CAST(iif(typeof(m.intent) = 'blob', 'blob ' || hex(m.intent), m.intent) AS BLOB),
+CAST(iif(typeof(m.kind) = 'blob', 'blob ' || hex(m.kind), m.kind) AS BLOB),
+CAST(iif(typeof(m.text) = 'blob', 'blob ' || hex(m.text), m.text) AS BLOB),
+m.body, m.flat,
+CAST(iif(typeof(m.thread) = 'blob', 'blob ' || hex(m.thread), m.thread) AS BLOB),
+CAST(iif(typeof(m.in_reply_to) = 'blob', 'blob ' || hex(m.in_reply_to), m.in_reply_to) AS BLOB),
+CAST(iif(typeof(m.chain) = 'blob', 'blob ' || hex(m.chain), m.chain) AS BLOB),
+m.depth,
+CAST(iif(typeof(m.via) = 'blob', 'blob ' || hex(m.via), m.via) AS BLOB),
+CAST(iif(typeof(m.lane) = 'blob', 'blob ' || hex(m.lane), m.lane) AS BLOB),
+CAST(iif(typeof(m.replay) = 'blob', 'blob ' || hex(m.replay), m.replay) AS BLOB),
+m.created_at, m.expires_at, m.verified,
+CAST(iif(typeof(m.about) = 'blob', 'blob ' || hex(m.about), m.about) AS BLOB),
+CAST(iif(typeof(m.reason) = 'blob', 'blob ' || hex(m.reason), m.reason) AS BLOB),
+CAST(iif(typeof(m.key) = 'blob', 'blob ' || hex(m.key), m.key) AS BLOB),
+m.fingerprint, m.accepted_at,
+CAST(iif(typeof(m.origin) = 'blob', 'blob ' || hex(m.origin), m.origin) AS BLOB),
+m.checksum, m.number;
 
 -- ------------------------------------------------------------------------------------------------------------ messages
 
@@ -206,8 +234,8 @@ ORDER BY sweep_at, key LIMIT ?;
 SELECT min(sweep_at) FROM delivery INDEXED BY delivery_sweep WHERE sweep_at IS NOT NULL;
 
 -- name: sums
--- What is open, for the sums that the store keeps in memory.
-SELECT mailbox, sender, count(*), sum(state = 0 AND deferred = 0), sum(state = 0), sum(size)
+-- What is open, for the sums that the store keeps in memory. Names as bytes: bits of one may have flipped.
+SELECT CAST(mailbox AS BLOB), CAST(sender AS BLOB), count(*), sum(state = 0 AND deferred = 0), sum(state = 0), sum(size)
 FROM delivery INDEXED BY delivery_open WHERE state <= 3 GROUP BY mailbox, sender;
 
 -- ------------------------------------------------------------------------------------------------------------- removal
@@ -317,7 +345,7 @@ WHERE d.state = 1 AND d.hand = 'turn' ORDER BY d.key;
 -- name: held_before
 -- What a dead hub held or put off. Nobody holds anything after a start, but for turns: whether those ran is looked at
 -- first (bus/turns.py).
-SELECT {delivery} FROM delivery d INDEXED BY delivery_open CROSS JOIN message m ON m.number = d.message
+SELECT {raw_delivery} FROM delivery d INDEXED BY delivery_open CROSS JOIN message m ON m.number = d.message
 WHERE d.state <= 3 AND (d.state = 1 AND d.hand IS NOT 'turn' OR d.state = 0 AND d.deferred = 1);
 
 -- name: highest

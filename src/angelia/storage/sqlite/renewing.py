@@ -9,7 +9,7 @@ right and nobody else's; then they are freed, some at a time. Else they are forg
 file is written anew (VACUUM; the start of a small store does it).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import apsw
@@ -77,13 +77,21 @@ def renew_index(desk: Desk, name: str) -> None:
     renew_indexes(desk, frozenset((name,)))
 
 
-def renew_indexes(desk: Desk, names: frozenset[str] | None = None) -> None:
-    """The same for these, or for all that there are."""
+def renew_indexes(desk: Desk, names: frozenset[str] | None = None, meanwhile: Callable[[], None] | None = None) -> None:
+    """The same for these, or for all that there are. ``meanwhile``: what is done while they are away."""
     indexes = [(name, sql) for name, _, sql in desk.run(_INDEXES) if names is None or name in names]
-    with _schema_open(desk):
-        _forget(desk, [name for name, _ in indexes])
-    for _, sql in indexes:
-        desk.run(sql)
+    try:
+        with _schema_open(desk):
+            _forget(desk, [name for name, _ in indexes])
+        if meanwhile is not None:
+            meanwhile()
+        for _, sql in indexes:
+            desk.run(sql)
+    except apsw.Error:
+        if desk.db.in_transaction:
+            desk.control("ROLLBACK")  # whatever was done in it: SQLite would not commit that any more
+        schema_again(desk)
+        raise
 
 
 def _forget(desk: Desk, names: Iterable[str]) -> None:

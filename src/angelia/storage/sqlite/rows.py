@@ -27,6 +27,11 @@ CHECKSUM = CHECKED + 1
 _TEXTS = frozenset((0, 1, 2, 3, 4, 5, 8, 9, 10, 12, 13, 14, 18, 19, 20, CHECKED))  # of the columns of a message
 _FLAGS = (0, 1)
 _DELIVERY_TEXTS = frozenset((2, 3, 4, 5, 6, 13, 14, 23))
+_TEXTS_OF = {  # by how many columns there are: of a delivery, of a message, of both
+    DELIVERY_COLUMNS: _DELIVERY_TEXTS,
+    CHECKSUM + 2: _TEXTS,
+    DELIVERY_COLUMNS + CHECKSUM + 2: _DELIVERY_TEXTS.union(DELIVERY_COLUMNS + n for n in _TEXTS),
+}
 _pack = msgspec.msgpack.Encoder().encode
 _json = msgspec.json.Encoder().encode
 _hubs = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -51,7 +56,10 @@ def checksum(columns: Row) -> bytes:
 def is_sound(row: Row) -> bool:
     """Whether the columns of part ``message`` are what was written."""
     checked = CHECKED if row[CHECKED] is None else CHECKED + 1
-    return bool(checksum(row[:checked]) == row[CHECKSUM])
+    try:
+        return bool(checksum(row[:checked]) == row[CHECKSUM])
+    except UnicodeEncodeError:  # of ``as_text``
+        return False
 
 
 def row_sum(*columns: Any) -> int:
@@ -67,6 +75,15 @@ def summed(*columns: Any) -> Row:
 def is_right(row: Row) -> bool:
     """Whether a row that ends with its sum is what was written."""
     return bool(crc32(_pack(row[:-1])) == row[-1])
+
+
+def as_text(raw: Row) -> Row:
+    """A row of ``queries.AS_BYTES`` as its statement gives it. What is no text any more is one that has no sum."""
+    texts = _TEXTS_OF[len(raw)]
+    return tuple(
+        value.decode("utf-8", "surrogateescape") if n in texts and isinstance(value, bytes) else value
+        for n, value in enumerate(raw)
+    )
 
 
 def decoded(raw: Row, texts: frozenset[int]) -> Row | None:
@@ -243,10 +260,11 @@ def delivery_of(row: Row) -> Delivery | None:
     """The delivery of the columns of part ``delivery``; None where they are not what was written."""
     try:
         found = _built(row)
-    except (IndexError, KeyError, TypeError):
+        sum_ = crc32(_pack(found))
+    except (IndexError, KeyError, TypeError, UnicodeEncodeError):
         return None
     # What is read as one and the same in two forms is written in one.
-    if crc32(_pack(found)) != row[SUM] or row[4] == row[3] or row[12] not in _FLAGS or row[15] not in _FLAGS:
+    if sum_ != row[SUM] or row[4] == row[3] or row[12] not in _FLAGS or row[15] not in _FLAGS:
         return None
     return found
 

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import apsw
 
-from angelia.storage.sqlite import aside, identity
+from angelia.storage.sqlite import aside, bad_rows, identity
 from angelia.storage.sqlite.connect import Desk, in_a_line
 from angelia.storage.sqlite.queries import SQL
-from angelia.storage.sqlite.renewing import SEARCH, forget_left, renew_indexes, renew_search, schema_again
+from angelia.storage.sqlite.renewing import SEARCH, forget_left, renew_indexes, renew_search
 from angelia.storage.sqlite.tx import SqliteTx
 
 # What holds what people wrote and what is known of the store; the rest can be made anew.
@@ -119,14 +119,16 @@ def mend(desk: Desk, tx: SqliteTx) -> bool:
         if hides_rows(desk):
             return False
         search_is_damaged = search_fault(desk.db) is not None
+        found = [each for each in bad_rows.damaged_rows(desk) if each is not None]
         desk.control("BEGIN IMMEDIATE")
         if search_is_damaged:
             renew_search(desk)
+        aside.take_out_unreadable(desk, [key for key, table in found if table == bad_rows.UNREADABLE])
         renew_indexes(desk)
-        for found in list(aside.damaged_rows(desk)):
-            if found is not None:
-                tx.set_aside(*found)
-        for table in aside.SMALL:
+        for number, table in found:
+            if table != bad_rows.UNREADABLE:
+                tx.set_aside(number, table)
+        for table in bad_rows.SMALL:
             aside.write_anew(desk, table, tx.next_seq(), always=True)
         identity.write_anew(desk)
         desk.control("COMMIT")
@@ -147,12 +149,14 @@ def renewed(desk: Desk) -> bool:
     if hides_rows(desk):
         return False
     try:
+        broken = bad_rows.unreadable(desk)
         desk.control("BEGIN IMMEDIATE")
+        aside.take_out_unreadable(desk, broken)
         renew_indexes(desk)
         desk.control("COMMIT")
     except apsw.CorruptError:
-        desk.control("ROLLBACK")
-        schema_again(desk)
+        if desk.db.in_transaction:
+            desk.control("ROLLBACK")
         return False
     _log.error("indexes of the store could not be read: all were made anew from the rows")
     return True

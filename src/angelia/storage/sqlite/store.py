@@ -21,7 +21,7 @@ from angelia.storage import backups
 from angelia.storage.sqlite.checkpoints import Checkpoints
 from angelia.storage.sqlite.connect import FULL_DETAIL, open_reader
 from angelia.storage.sqlite.copying import back_up
-from angelia.storage.sqlite.damage import DamageSearch
+from angelia.storage.sqlite.damage import TROUBLE, DamageSearch
 from angelia.storage.sqlite.full import Disk, FullDisk, Reserve
 from angelia.storage.sqlite.library import IndexDamaged, SqliteLibrary
 from angelia.storage.sqlite.looking import Damaged, Pace
@@ -115,7 +115,7 @@ class SqliteStore:
         index = self._writer.index
         index.held, index.look = True, self._damage.look_again
         if opened.search_fault is not None:
-            self.remake_search(opened.search_fault, 0, renewed=True).add_done_callback(_seen)
+            self.remake_search(opened.search_fault, 0, renewed=True).add_done_callback(self._seen)
         self._damage.begin_later(checked=opened.checked)
 
     def write(
@@ -184,6 +184,11 @@ class SqliteStore:
 
     def trouble(self) -> str | None:
         """See ``ports.Library``."""
+        return self._damage.trouble or self.search_trouble
+
+    @property
+    def search_trouble(self) -> str | None:
+        """What of that the search index has. Any thread may read it."""
         return self._writer.index.trouble
 
     async def _indexed(self) -> bool:
@@ -286,11 +291,30 @@ class SqliteStore:
         if not table:
             self._damage.begin()
         else:
-            self._set_aside(number, table).add_done_callback(_seen)
+            self._set_aside(number, table).add_done_callback(self._seen)
 
     def set_aside(self, number: int, table: str) -> None:
         """For the search: it does not wait for this."""
         self._met_damage(number, table)
+
+    def take_out_unreadable(self, keys: list[int]) -> "asyncio.Future[None]":
+        """Deliveries that cannot be read at all."""
+
+        def unit(tx: Tx) -> None:
+            assert isinstance(tx, SqliteTx)
+            tx.take_out_unreadable(keys)
+
+        return self.write(unit, essential=True)
+
+    def keep_alone(self, number: int) -> None:
+        """A message that has no delivery, as it seems."""
+
+        def unit(tx: Tx) -> None:
+            assert isinstance(tx, SqliteTx)
+            tx.keep_alone(number)
+
+        if not self._closing:
+            self.write(unit, essential=True).add_done_callback(self._seen)
 
     def remake(self, indexes: set[str]) -> "asyncio.Future[None]":
         """Make these indexes anew, beside what else is written."""
@@ -328,11 +352,11 @@ class SqliteStore:
 
         return self.write(unit, essential=True)
 
+    def _seen(self, future: asyncio.Future[None]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._damage.trouble = TROUBLE
+            _log.error("a damaged row could not be set aside: %s", error)
+
 
 def _nobody() -> None:
     """Nobody is told."""
-
-
-def _seen(future: asyncio.Future[None]) -> None:
-    if not future.cancelled() and (error := future.exception()) is not None:
-        _log.error("a damaged row could not be set aside: %s", error)

@@ -6,6 +6,7 @@ statement that failed fails the unit, even when the unit went on. A seq that was
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import apsw
@@ -17,7 +18,7 @@ from angelia.model.delivery import Delivery
 from angelia.model.envelope import Envelope
 from angelia.storage.calls import run_undos
 from angelia.storage.load import Change, Loads, added, moved, weigh
-from angelia.storage.sqlite import aside
+from angelia.storage.sqlite import aside, bad_rows
 from angelia.storage.sqlite.connect import Desk
 from angelia.storage.sqlite.identity import put_known
 from angelia.storage.sqlite.queries import SQL
@@ -108,6 +109,15 @@ def _change_all(desk: Desk, rows: Sequence[Row]) -> bool:
         desk.control("ROLLBACK TO several")
     desk.control("RELEASE several")
     return whole
+
+
+def sums_of(desk: Desk) -> list[Change]:
+    """What is open, by mailbox and sender. What a name of which is no text counts for nobody: it is set aside soon."""
+    found: list[Change] = []
+    for mailbox, sender, opened, ready, queued, size in desk.run(_SUMS):
+        with suppress(UnicodeDecodeError):
+            found.append((mailbox.decode(), sender.decode().lower(), opened, ready, queued, size))
+    return found
 
 
 def _alone() -> bool:
@@ -250,9 +260,12 @@ class SqliteTx(SqliteView):
         message where that is not right either. Of a small table, which has no numbers, all that are not right.
 
         False where it is what was written, so that whatever led there is wrong."""
-        if table == aside.MESSAGE:
+        if table == bad_rows.MESSAGE:
             return self._set_aside_message(number)
-        if table != aside.DELIVERY:
+        if table == bad_rows.UNREADABLE:
+            self.take_out_unreadable([number])
+            return True
+        if table != bad_rows.DELIVERY:
             return self._mend(aside.write_anew, table, self._seqs.last)
         raw = self._mend(aside.delivery_at, number)
         if raw is None:
@@ -264,6 +277,21 @@ class SqliteTx(SqliteView):
             self._take_out([], [raw])
             return True
         return self._set_aside_message(raw[-1])
+
+    def take_out_unreadable(self, keys: Sequence[int]) -> None:
+        """Move deliveries out of the way that cannot be read at all, as they were found outside of any transaction."""
+        self._mend(aside.take_out_unreadable, keys)
+        self._recount()
+        self._told()
+
+    def keep_alone(self, number: int) -> None:
+        """Have the bus see to a message that has no delivery any more, where that is so."""
+        if self._mend(aside.keep_alone, number):
+            self.then(self._own.bereft)
+
+    def _told(self) -> None:
+        self.then(self._own.suspect)  # an index may still name what the row was
+        self.then(self._own.bereft)
 
     def _set_aside_message(self, number: int) -> bool:
         if not self._mend(aside.is_damaged, number):
@@ -287,16 +315,14 @@ class SqliteTx(SqliteView):
 
     def _take_out(self, numbers: list[int], deliveries: Sequence[Row]) -> None:
         """Remove what was copied into ``damaged``. What it weighed cannot be told from it: all is counted again."""
-        self._mend(aside.remove_stubborn, _REMOVE_DELIVERIES, _json([row[0] for row in deliveries]).decode())
+        self._mend(aside.remove_stubborn, [row[0] for row in deliveries])
         self._write(_REMOVE_MESSAGES, (_json(numbers).decode(),))
         self._recount()
-        self.then(self._own.suspect)  # an index may still name what the row was
-        self.then(self._own.bereft)
+        self._told()
 
     def _recount(self) -> None:
         real = Loads()
-        for mailbox, sender, opened, ready, queued, size in self._try(self._desk.run, _SUMS):
-            real.apply(((mailbox, sender.lower(), opened, ready, queued, size),))
+        real.apply(self._try(sums_of, self._desk))
         self._sum(self._loads.towards(real))
 
     def _remove(self, keys: list[int]) -> None:

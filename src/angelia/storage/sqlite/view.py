@@ -11,7 +11,7 @@ from angelia.bus.ports import Note, Page, Parcel, Scope
 from angelia.model.agent import Agent, Token
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope
-from angelia.storage.sqlite.aside import DELIVERY, MESSAGE
+from angelia.storage.sqlite.bad_rows import DELIVERY, MESSAGE
 from angelia.storage.sqlite.connect import Desk
 from angelia.storage.sqlite.queries import SQL
 from angelia.storage.sqlite.rows import DELIVERY_COLUMNS, Row, agent_of, delivery_of, is_right, message_of, token_of

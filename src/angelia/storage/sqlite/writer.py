@@ -3,7 +3,8 @@
 What must stay true: this thread alone writes, and it alone checkpoints. A group is one transaction: every unit that
 raises is undone alone, then one COMMIT makes the rest durable, then the loop is told once: all effects, then all
 futures, in order. A unit runs once. After a commit that failed nothing is written any more: what is on the disk is
-known only to the next start.
+known only to the next start. But where something cannot be read, SQLite has stored nothing of the transaction, and says
+so: those in it are refused, and all goes on.
 """
 
 import asyncio
@@ -194,10 +195,12 @@ class Writer:
     def _transact(self, units: list[Unit]) -> None:
         desk = self._desk
         error: AngeliaError
+        begun, rest = 0, list[Unit]()
         try:
             desk.control("BEGIN IMMEDIATE")
             self._dirty, self._added = self.copied, []
             for unit in units:
+                begun += 1
                 self._run(unit)
             self._write_added()
             self._seqs.save(desk)
@@ -209,10 +212,18 @@ class Writer:
             error = DiskFull(FULL_DETAIL)
         except apsw.BusyError as busy:
             error = Unwell(f"Another program keeps the store busy ({in_a_line(busy)}). Nothing was stored.")
+        except apsw.CorruptError as corrupt:
+            # SQLite commits nothing any more in a transaction in which it met what it cannot read. Those that had their
+            # turn in it are refused, the others have theirs in another.
+            self._damaged(UNKNOWN, "")
+            error = Unwell(f"The store could not be used: {in_a_line(corrupt)}. Nothing was stored.")
+            units, rest = units[: begun or None], units[begun:] if begun else []
         if desk.db.in_transaction:
             desk.control("ROLLBACK")
         for unit in reversed(units):
             self._take_back(unit, error)
+        if rest:
+            self._transact(rest)
 
     def _run(self, unit: Unit) -> None:
         """One unit. Where it did nothing but add, that waits for what others add."""
@@ -222,7 +233,7 @@ class Writer:
             tx.finish()
         except BaseException as error:
             tx.rollback()
-            if isinstance(error, apsw.FullError) or not self._desk.db.in_transaction:
+            if _ends_all(error) or not self._desk.db.in_transaction:
                 raise  # SQLite gave up the whole transaction
             unit.error = self._meant(error)
             return
@@ -249,7 +260,7 @@ class Writer:
             self._dirty = True
         except BaseException as error:
             tx.rollback()
-            if isinstance(error, apsw.FullError) or not self._desk.db.in_transaction:
+            if _ends_all(error) or not self._desk.db.in_transaction:
                 raise
             if len(several) == 1:
                 self._take_back(several[0][0], self._meant(error))
@@ -315,3 +326,11 @@ class Writer:
     def _finish_end(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
+
+
+def _ends_all(error: BaseException) -> bool:
+    """Whether SQLite commits nothing of a transaction in which it said this. An index that does not know a row, and a
+    text that is none, are no such things."""
+    if isinstance(error, apsw.CorruptError):
+        return getattr(error, "extendedresult", None) == apsw.SQLITE_CORRUPT
+    return isinstance(error, apsw.FullError)
