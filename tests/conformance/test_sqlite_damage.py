@@ -82,6 +82,7 @@ async def test_an_index_that_cannot_even_be_walked_is_made_anew(path: Path) -> N
 async def test_what_was_set_aside_is_told_at_a_glance(path: Path) -> None:
     await filled(path, 3)
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)  # the store may write at this moment
     other.execute("UPDATE delivery SET seq = seq + 100 WHERE seq < 3")
     other.close()
     store = await open_store(path)
@@ -110,6 +111,7 @@ async def test_a_text_that_is_no_text_any_more_is_told_once_and_then_holds_up_no
         await put(store, number)
     await store.looked_through()
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)  # the store may write at this moment
     other.execute("UPDATE message SET text = CAST(x'74ff' AS TEXT) WHERE number = 2")
     other.close()
     await (store.write(READS[how]) if how == "a unit" else store.read(READS[how]))  # and the others are served
@@ -127,6 +129,7 @@ async def test_a_text_that_is_no_text_any_more_is_found_when_the_store_is_opened
 ) -> None:
     await filled(path)
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)  # the store may write at this moment
     other.execute("UPDATE message SET text = CAST(x'74ff' AS TEXT) WHERE number = 2")
     other.close()
     store = await open_store(path)

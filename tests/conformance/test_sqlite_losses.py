@@ -110,6 +110,7 @@ async def test_what_was_set_aside_by_a_hub_that_died_before_it_told_is_told_by_t
 async def test_it_is_told_while_the_hub_runs(path: Path, sent: list[Envelope]) -> None:
     hub = await start(path)
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)  # the store may write at this moment
     other.set_busy_timeout(9000)
     other.execute("UPDATE message SET text = 'y' WHERE number = 2")
     other.close()
@@ -146,6 +147,7 @@ async def test_whichever_column_of_a_delivery_it_is_the_sender_is_told(
     path: Path, sent: list[Envelope], column: str
 ) -> None:
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)  # the store may write at this moment
     other.execute(f"UPDATE delivery SET {column} = {COLUMNS[column]} WHERE key = 2")
     other.close()
     for _ in range(2):
@@ -186,6 +188,7 @@ async def test_a_message_that_is_under_another_number_is_found_by_its_delivery(
     path: Path, sent: list[Envelope]
 ) -> None:
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)  # the store may write at this moment
     other.execute("UPDATE message SET number = 130 WHERE number = 2")
     other.close()
     hub = await start(path)
@@ -198,6 +201,7 @@ async def test_of_a_delivery_that_leads_to_a_message_with_its_own_the_right_send
     path: Path, sent: list[Envelope]
 ) -> None:
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)  # the store may write at this moment
     other.execute("UPDATE delivery SET message = 1 WHERE key = 2")  # two bits off
     other.close()
     hub = await start(path)
@@ -211,6 +215,7 @@ async def test_where_both_are_damaged_nobody_can_be_told(
 ) -> None:
     flip(path, where(path, 2)[-1])
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)  # the store may write at this moment
     other.execute("UPDATE delivery SET size = size + 1 WHERE key = 2")
     other.close()
     hub = await start(path)
@@ -227,6 +232,7 @@ async def test_what_was_over_leaves_no_message_without_a_delivery(path: Path, se
     await hub.bus.store.write(lambda tx: tx.move(row, over))
     await hub.bus.store.close()
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)  # the store may write at this moment
     other.execute("UPDATE delivery SET size = size + 1 WHERE key = 2")
     other.close()
     hub = await start(path)
@@ -244,6 +250,7 @@ async def test_a_damaged_token_is_told_of_with_the_name_of_its_agent(
     )
     await store.close()
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)  # the store may write at this moment
     other.execute("UPDATE token SET created_at = created_at + 1")
     other.close()
     await (await open_store(path)).close()

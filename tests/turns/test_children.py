@@ -162,6 +162,7 @@ async def test_cancelling_asks_the_whole_group_first(children: ChildProcesses, t
         sleep 1000 & echo $! > {tmp_path}/child; echo $$ > {tmp_path}/leader; wait"""
     async with running(children, script) as task:
         leader, child = await number_in(tmp_path / "leader"), await number_in(tmp_path / "child")
+        await eventually(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n")  # a shell's copy loses signals
         begin = time.monotonic()
         task.cancel()
     assert (tmp_path / "asked").read_text() == "asked\n"
