@@ -81,10 +81,7 @@ async def test_an_index_that_cannot_even_be_walked_is_made_anew(path: Path) -> N
 
 async def test_what_was_set_aside_is_told_at_a_glance(path: Path) -> None:
     await filled(path, 3)
-    other = apsw.Connection(str(path))
-    other.set_busy_timeout(10_000)  # the store may write at this moment
-    other.execute("UPDATE delivery SET seq = seq + 100 WHERE seq < 3")
-    other.close()
+    change(path, "UPDATE delivery SET seq = seq + 100 WHERE seq < 3")
     store = await open_store(path)
     hub = await SmallHub.open(store=store)
     await store.looked_through()
@@ -110,10 +107,7 @@ async def test_a_text_that_is_no_text_any_more_is_told_once_and_then_holds_up_no
     for number in range(1, 4):
         await put(store, number)
     await store.looked_through()
-    other = apsw.Connection(str(path))
-    other.set_busy_timeout(10_000)  # the store may write at this moment
-    other.execute("UPDATE message SET text = CAST(x'74ff' AS TEXT) WHERE number = 2")
-    other.close()
+    change(path, "UPDATE message SET text = CAST(x'74ff' AS TEXT) WHERE number = 2")
     await (store.write(READS[how]) if how == "a unit" else store.read(READS[how]))  # and the others are served
     await store.looked_through()
     await store.write(lambda tx: None)
@@ -128,10 +122,7 @@ async def test_a_text_that_is_no_text_any_more_is_found_when_the_store_is_opened
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await filled(path)
-    other = apsw.Connection(str(path))
-    other.set_busy_timeout(10_000)  # the store may write at this moment
-    other.execute("UPDATE message SET text = CAST(x'74ff' AS TEXT) WHERE number = 2")
-    other.close()
+    change(path, "UPDATE message SET text = CAST(x'74ff' AS TEXT) WHERE number = 2")
     store = await open_store(path)
     assert await texts(store) == ["text 1", "text 3", "text 4", "text 5"]
     assert f"message {envelope(2).id} is damaged: set aside" in caplog.text

@@ -19,6 +19,7 @@ from angelia.storage.sqlite.store import SqliteStore
 from angelia.storage.sqlite.tx import SqliteTx
 from tests.conformance.conftest import ROOMY
 from tests.conformance.mail import NOW, delivery, envelope
+from tests.conformance.test_sqlite_damage import change
 from tests.fakes.small_hub import SmallHub
 
 TEXT = "x" * 40
@@ -146,10 +147,7 @@ COLUMNS = {
 async def test_whichever_column_of_a_delivery_it_is_the_sender_is_told(
     path: Path, sent: list[Envelope], column: str
 ) -> None:
-    other = apsw.Connection(str(path))
-    other.set_busy_timeout(10_000)  # the store may write at this moment
-    other.execute(f"UPDATE delivery SET {column} = {COLUMNS[column]} WHERE key = 2")
-    other.close()
+    change(path, f"UPDATE delivery SET {column} = {COLUMNS[column]} WHERE key = 2")
     for _ in range(2):
         hub = await start(path)
         (notice,) = await hub.notices("hermes")
@@ -187,10 +185,7 @@ async def test_a_delivery_that_is_none_any_more_is_set_aside_all_the_same(
 async def test_a_message_that_is_under_another_number_is_found_by_its_delivery(
     path: Path, sent: list[Envelope]
 ) -> None:
-    other = apsw.Connection(str(path))
-    other.set_busy_timeout(10_000)  # the store may write at this moment
-    other.execute("UPDATE message SET number = 130 WHERE number = 2")
-    other.close()
+    change(path, "UPDATE message SET number = 130 WHERE number = 2")
     hub = await start(path)
     assert [n.about for n in await hub.notices("hermes")] == [sent[1].id]
     assert [d.state for d in await hub.rows(sent[1].id)] == [State.FAILED]
@@ -200,10 +195,7 @@ async def test_a_message_that_is_under_another_number_is_found_by_its_delivery(
 async def test_of_a_delivery_that_leads_to_a_message_with_its_own_the_right_sender_is_told(
     path: Path, sent: list[Envelope]
 ) -> None:
-    other = apsw.Connection(str(path))
-    other.set_busy_timeout(10_000)  # the store may write at this moment
-    other.execute("UPDATE delivery SET message = 1 WHERE key = 2")  # two bits off
-    other.close()
+    change(path, "UPDATE delivery SET message = 1 WHERE key = 2")  # two bits off
     hub = await start(path)
     assert [n.about for n in await hub.notices("hermes")] == [sent[1].id]  # which is left without any
     assert [d.state for d in await hub.rows(sent[0].id)] == [State.QUEUED]
@@ -214,10 +206,7 @@ async def test_where_both_are_damaged_nobody_can_be_told(
     path: Path, sent: list[Envelope], caplog: pytest.LogCaptureFixture
 ) -> None:
     flip(path, where(path, 2)[-1])
-    other = apsw.Connection(str(path))
-    other.set_busy_timeout(10_000)  # the store may write at this moment
-    other.execute("UPDATE delivery SET size = size + 1 WHERE key = 2")
-    other.close()
+    change(path, "UPDATE delivery SET size = size + 1 WHERE key = 2")
     hub = await start(path)
     assert await hub.notices("hermes") == []
     assert f"message {sent[1].id} is damaged: set aside" in caplog.text
@@ -231,10 +220,7 @@ async def test_what_was_over_leaves_no_message_without_a_delivery(path: Path, se
     over = row._replace(state=State.FAILED, reason=Reason.CANCELLED, ended_at=NOW)
     await hub.bus.store.write(lambda tx: tx.move(row, over))
     await hub.bus.store.close()
-    other = apsw.Connection(str(path))
-    other.set_busy_timeout(10_000)  # the store may write at this moment
-    other.execute("UPDATE delivery SET size = size + 1 WHERE key = 2")
-    other.close()
+    change(path, "UPDATE delivery SET size = size + 1 WHERE key = 2")
     hub = await start(path)
     assert await hub.notices("hermes") == []
     assert await hub.bus.store.read(lambda view: view.message(sent[1].id)) is None
@@ -249,9 +235,6 @@ async def test_a_damaged_token_is_told_of_with_the_name_of_its_agent(
         lambda tx: tx.put_token(Token(id="t1", mailbox="brook", digest=bytes(32), created_at=NOW, ends_at=None))
     )
     await store.close()
-    other = apsw.Connection(str(path))
-    other.set_busy_timeout(10_000)  # the store may write at this moment
-    other.execute("UPDATE token SET created_at = created_at + 1")
-    other.close()
+    change(path, "UPDATE token SET created_at = created_at + 1")
     await (await open_store(path)).close()
     assert "a row of table token is damaged (t1 of brook): set aside" in caplog.text
