@@ -12,21 +12,19 @@ What must stay true:
 from collections.abc import Sequence
 
 from angelia.bus.backpressure import forget, resume
-from angelia.bus.beat import to_beat
 from angelia.bus.carriers import Carrier
 from angelia.bus.claim import claim, hand_over, release
 from angelia.bus.claim import take as lease
 from angelia.bus.core import Bus
-from angelia.bus.moves import give_back, move
+from angelia.bus.moves import give_back, move, owed_key
 from angelia.bus.notices import tell_of_failure
-from angelia.bus.ports import Parcel, Scope, Tx
+from angelia.bus.ports import Parcel, Scope, Tx, View
 from angelia.model.delivery import Event, Hand, State
 from angelia.model.envelope import Kind
 from angelia.model.errors import DiskFull
 from angelia.model.failure import Reason
 
 AT_ONCE = 256  # ended in one unit; then others have their turn
-LOOK_SECONDS = 30.0  # between two looks that no signal asked for
 FULL_SECONDS = 2.0  # while there is no space on this hub's disk
 
 
@@ -52,13 +50,27 @@ async def fill(bus: Bus, carrier: Carrier) -> None:
             bus.check_running()
             ticket = watch.ticket()
             await carrier.wait_for_room()
-            pause = to_beat(bus.clock.monotonic(), LOOK_SECONDS)
+            pause: float | None = None
             try:
                 if await bus.store.write(lambda tx: claim_for(bus, tx, carrier)):
                     continue
             except DiskFull:  # that it is handed over has to be noted first; the link has other work
                 pause = FULL_SECONDS
             await bus.clock.wait(watch.changed(ticket), pause)
+
+
+async def look_behind(bus: Bus) -> None:
+    """Wake each link that has mail waiting, or an outcome to tell, whatever its signals have missed: one look into the
+    store for all links between hubs that are up. May raise ``Unwell``."""
+    links = list(bus.carriers.live)
+
+    def found(view: View) -> list[str]:
+        mail = ["@" + link for link in links if view.backlog(link, 1)[0]]
+        return mail + [owed_key(link) for link in links if view.owed(link, 1)]
+
+    if links:
+        for key in await bus.store.read(found):
+            bus.signals.wake(key)
 
 
 def claim_for(bus: Bus, tx: Tx, carrier: Carrier) -> bool:

@@ -44,7 +44,6 @@ BATCH = 100  # in one call: as many as one claim gives
 ON_THEIR_WAY = 2  # batches: one is stored there while the next is written here
 HELD = 3  # batches: those, and one that is ready to go when the first of them has been stored
 CALL_SECONDS = 10.0  # a commit there, with much before it; beyond that the other side hangs
-LOOK_SECONDS = 30.0  # between two looks for outcomes that no signal asked for
 ROSTER_SECONDS = 60.0
 GATHER_SECONDS = 0.02  # outcomes that are told together
 PING_SECONDS = 20.0
@@ -191,7 +190,7 @@ class HubLink:
                 ticket = watch.ticket()
                 found = await owed(bus, link)
                 if not found:
-                    await bus.clock.wait(watch.changed(ticket), to_beat(bus.clock.monotonic(), LOOK_SECONDS))
+                    await bus.clock.wait(watch.changed(ticket), None)
                     await asyncio.sleep(GATHER_SECONDS)
                     continue
                 outcomes = shapes.plain(outcome_of(delivery) for delivery in found)

@@ -11,6 +11,7 @@ What must stay true:
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +19,7 @@ from dataclasses import replace
 
 from angelia.bus.beat import to_beat
 from angelia.bus.caller import Caller
-from angelia.bus.carry import fail_waiting
+from angelia.bus.carry import fail_waiting, look_behind
 from angelia.bus.core import Bus
 from angelia.bus.ports import Tx
 from angelia.bus.rosters import CHANGES, ROSTERS, changes, tell_changes
@@ -29,13 +30,14 @@ from angelia.links.line import BROKEN, Line
 from angelia.links.port import Dialled, Trouble
 from angelia.links.reception import Reception
 from angelia.model.connection import Condition, Connection, check_connection_name
-from angelia.model.errors import BadRequest, NameTaken, NotAllowed
+from angelia.model.errors import BadRequest, NameTaken, NotAllowed, Unwell
 
 log = logging.getLogger("angelia.links")
 FIRST_SECONDS, LAST_SECONDS = 1.0, 60.0  # between two tries
 SHARE = 0.1  # of the time that it has been down
 GATHER_SECONDS = 0.5  # changes of rosters that are told together: within a second, others know
 LOOK_SECONDS = 5.0  # between two looks whether the machine slept
+BEHIND_SECONDS = 30.0  # between two looks for what no signal told of
 SLEPT_MS = 5_000  # by which the clocks differ after a sleep
 TRY_SECONDS = 20.0  # that ``connect`` waits for the first try, which ends by itself before
 REMOVED = "The connection to it was removed."
@@ -72,6 +74,7 @@ class Keeper:
                 for connection in self._bus.neighbours.connections.values():
                     self._begin(connection)
                 tasks.create_task(self._watch_rosters())
+                tasks.create_task(self._look_behind())
                 try:
                     await self._watch_sleep()
                 finally:
@@ -222,6 +225,14 @@ class Keeper:
                     bus.signals.wake(ROSTERS)
                 await bus.clock.wait(watch.changed(ticket), None)
                 await asyncio.sleep(GATHER_SECONDS)
+
+    async def _look_behind(self) -> None:
+        """Find what the signals missed."""
+        while True:
+            await self._some.wait()
+            await asyncio.sleep(to_beat(asyncio.get_running_loop().time(), BEHIND_SECONDS))
+            with contextlib.suppress(Unwell):  # the store says so itself
+                await look_behind(self._bus)
 
     async def _watch_sleep(self) -> None:
         """Dial at once after one."""

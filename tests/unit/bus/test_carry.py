@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from angelia.bus.carriers import Carrier
-from angelia.bus.carry import delivered, detach, fail_waiting, fill, forwarded, given_back, refused, take
+from angelia.bus.carry import delivered, detach, fail_waiting, fill, forwarded, given_back, look_behind, refused, take
 from angelia.bus.draft import Accepted
+from angelia.bus.moves import owed_key
+from angelia.bus.outcomes import owed
 from angelia.bus.ports import Parcel
 from angelia.model.delivery import Hand, State
 from angelia.model.envelope import Kind, Lane
@@ -152,15 +154,32 @@ async def test_what_comes_back_or_due_is_claimed_at_once(lap: LinkedHub) -> None
         assert texts(carrier.queue) == ["1"]
 
 
-async def test_what_nobody_told_of_is_found_by_the_look_of_every_half_minute(lap: LinkedHub) -> None:
+async def test_what_nobody_told_of_is_found_by_a_look_for_all_links(lap: LinkedHub) -> None:
     async with filled(lap) as carrier:
         lap.bus.carriers.live.clear()  # so nothing is leased to it
-        lap.bus.signals.wake = lambda key: None  # type: ignore[method-assign]  # lost, by a fault of ours
+        wake, lap.bus.signals.wake = lap.bus.signals.wake, lambda key: None  # type: ignore[method-assign]  # lost
         await lap.send("bob", "ann@rack", "1")
         await settle()
+        lap.bus.signals.wake = wake  # type: ignore[method-assign]
+        lap.bus.carriers.live["rack"] = carrier
         assert texts(carrier.queue) == []
-        await lap.clock.advance(30.5)
+        await look_behind(lap.bus)
+        await settle()
         assert texts(carrier.queue) == ["1"]
+
+
+async def test_a_look_for_all_links_wakes_those_alone_that_have_something_to_do(two: Neighbourhood) -> None:
+    rack = two["rack"]
+    await two["lap"].send("bob", "ann@rack", "1")
+    await two.run()
+    parcel = await rack.take_one("ann")
+    await rack.ack(parcel)
+    assert [delivery.message_id for delivery in await owed(rack.bus, "lap")] == [parcel.envelope.id]
+    rack.bus.carriers.live.update({"lap": Carrier("lap", 1, 1), "box": Carrier("box", 1, 1)})
+    with rack.bus.signals.watch(owed_key("lap")) as outcomes, rack.bus.signals.watch("@lap") as mail:
+        before = outcomes.ticket(), mail.ticket()
+        await look_behind(rack.bus)
+        assert (outcomes.ticket(), mail.ticket()) == (before[0] + 1, before[1])
 
 
 async def test_a_full_disk_here_ends_no_link_and_mail_goes_once_there_is_room() -> None:
