@@ -32,6 +32,10 @@ class Signals:
         """How many watch ``key`` now."""
         return self._users.get(key, 0)
 
+    def watched(self) -> list[str]:
+        """The keys that anybody watches now."""
+        return list(self._users)
+
     def wake_all(self) -> None:
         """Wake every waiter, as the hub stops."""
         for key in list(self._users):

@@ -3,7 +3,8 @@
 What must stay true: everything settles. The sweep finds by the store's own index what is due, in bounded batches, and
 runs when the first is: whoever stores something that is due earlier says so (``timers.sweep_by``). An idle hub sleeps
 from beat to beat: a look at each finds what came due while the machine slept, and keeps alive what would be late at the
-next one. Nothing here depends on the wall clock being right.
+next one. Twice a minute whoever waits beside mail that is there is waked, should a wake-up have been lost. Nothing here
+depends on the wall clock being right.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ SWEEP_BATCH = 256
 SWEEP_PAUSE_MS = 50  # until the next, whatever the last could not settle
 SICK_STORE_SECONDS = 3.0  # until the next sweep after one that failed
 LOOK_SECONDS = 5.0  # between two beats: how late what came due in a machine's sleep may be
+BEHIND_SECONDS = 30.0  # between two looks for who waits beside mail: those at links are as often
 LOOKS = 3  # for each keep-alive, where these come more often
 PATROL_SECONDS = 1.0  # between two looks at readers that may stall; the kernel resets these a few seconds after we do
 CUT_AT_ONCE, CUT_PAUSE_SECONDS = 10, 0.05  # readers that stall together end a few at a time: each takes the loop's time
@@ -39,7 +41,7 @@ async def keep_time(bus: Bus, keepalive_seconds: float) -> None:
     look_seconds = min(LOOK_SECONDS, keepalive_seconds / LOOKS)
     quiet_seconds = keepalive_seconds - look_seconds * (1 - LATE_SHARE)
     forget_at = bus.clock.monotonic() + FORGET_SECONDS  # by then everyone is back who was here before a restart
-    look_at = 0.0
+    look_at, behind_at = 0.0, bus.clock.monotonic() + BEHIND_SECONDS
     bus.streams.on_unsure = bus.timers.poke
     while not bus.stopping:
         poked = bus.timers.poked()
@@ -56,6 +58,9 @@ async def keep_time(bus: Bus, keepalive_seconds: float) -> None:
                 await asyncio.sleep(0)  # in which the kernel takes a keep-alive, where its reader reads
                 again = patrol(bus, now, quiet_seconds)
             look_at = now + min(to_beat(now, look_seconds), again)
+        if now >= behind_at:
+            behind_at = now + to_beat(now, BEHIND_SECONDS)
+            wake_behind(bus)
         if bus.streams.unsure:
             look_at = min(look_at, now + PATROL_SECONDS)
         token_ends = bus.directory.end_visits(bus.clock.now())
@@ -71,6 +76,16 @@ def _rest(bus: Bus, look_at: float, token_ends: int | None) -> float:
     if token_ends is not None:
         waits.append((token_ends - utc) / 1000)
     return max(min(waits), 0)
+
+
+def wake_behind(bus: Bus) -> None:
+    """Wake who waits though something is there for it: a reader, a claim or a turn. Looks at sums in memory alone."""
+    for key in {*bus.signals.watched(), *bus.runs.signals.watched()}:
+        if bus.store.load(key).ready:
+            bus.wake(key)
+    for stream in bus.streams.everyone():
+        if stream.buffer or bus.store.load(stream.mailbox).ready:
+            stream.wake()
 
 
 async def sweep(bus: Bus) -> bool:

@@ -28,7 +28,7 @@ from angelia.protocol.bot_relay_mail import BadEnvelope, RelayEnvelope
 from angelia.protocol.gateway import BAD_ID, NO_ID
 
 log = logging.getLogger("angelia.links")
-GATHER_SECONDS = 0.25  # after the first signal: a burst is one drain; Hermes' own relay waits as long
+GATHER_SECONDS = 0.2  # after the first signal: a burst is one drain; Hermes' own relay waits 250 ms
 POLL_SECONDS = 30.0  # behind the signals: what lay there before the gateway's start is never signalled
 UNTOLD = 1_000  # refusals that could not be told yet; beyond that the oldest go, and their senders' time runs out
 

@@ -15,6 +15,7 @@ from angelia.bus.directory import digest_of
 from angelia.bus.ports import Scope
 from angelia.bus.subscribe import End, KeepAlive, next_items
 from angelia.bus.timekeeper import (
+    BEHIND_SECONDS,
     CUT_AT_ONCE,
     LATE_SHARE,
     LOOK_SECONDS,
@@ -23,13 +24,15 @@ from angelia.bus.timekeeper import (
     keep_time,
     patrol,
     sweep,
+    wake_behind,
 )
 from angelia.bus.visits import Visit
 from angelia.model.delivery import Hand, State
 from angelia.model.errors import DiskFull
 from angelia.model.limits import DAY, Limits
+from tests.conformance.mail import delivery, envelope
 from tests.fakes.clock import settle
-from tests.fakes.small_hub import Reader, ShortWay, SmallHub
+from tests.fakes.small_hub import Reader, ShortWay, SmallHub, texts
 from tests.fakes.troubled_store import TroubledStore
 
 KEEPALIVE = 15.0
@@ -44,6 +47,50 @@ async def time_kept(hub: SmallHub) -> AsyncIterator[None]:
         yield
         await close_bus(hub.bus)
         await hub.clock.advance(0)
+
+
+# ----------------------------------------------------------------------------------------- what a lost wake-up left
+
+
+async def store_in_silence(hub: SmallHub, to: str, number: int) -> None:
+    """Mail is there, and the wake-up that says so was lost."""
+    message = envelope(number, to=to)
+    await hub.bus.store.write(lambda tx: tx.add(message, [delivery(message, tx.next_seq(), to)]))
+    await settle()
+
+
+async def test_a_claim_whose_wake_up_was_lost_is_answered_within_half_a_minute(hub: SmallHub) -> None:
+    await hub.know("ann")
+    async with time_kept(hub), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(claim(hub.bus, Scope("ann"), reader="ann", wait_seconds=60))
+        await settle()
+        await store_in_silence(hub, "ann", 1)
+        assert not waiting.done()
+        await hub.clock.advance(BEHIND_SECONDS)
+        assert texts((await waiting).parcels) == ["text 1"]
+
+
+async def test_a_stream_and_a_turn_whose_wake_ups_were_lost_are_waked_within_half_a_minute(hub: SmallHub) -> None:
+    reader = await hub.listen("ann")
+    await reader.read()
+    async with time_kept(hub):
+        with hub.bus.runs.signals.watch("bob") as work:
+            stream, ticket = reader.stream.waiter(), work.ticket()
+            await store_in_silence(hub, "ann", 1)
+            await store_in_silence(hub, "bob", 2)
+            assert (stream.done(), work.ticket()) == (False, ticket)
+            await hub.clock.advance(BEHIND_SECONDS)
+            assert (stream.done(), work.ticket()) == (True, ticket + 1)
+        assert await reader.read() == ["text 1"]
+
+
+async def test_who_waits_beside_nothing_is_not_waked_for_it(hub: SmallHub) -> None:
+    with hub.bus.runs.signals.watch("bob") as work:
+        reader = await hub.listen("ann")
+        await reader.read()
+        stream, ticket = reader.stream.waiter(), work.ticket()
+        wake_behind(hub.bus)
+        assert (stream.done(), work.ticket()) == (False, ticket)
 
 
 # ---------------------------------------------------------------------------------------------------------- the sweep
