@@ -1,6 +1,7 @@
 """A bad network: nothing that was promised breaks, and what was cut off catches up (`tests/rigs/network.py`)."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,8 +13,6 @@ from tests.acceptance.linked import connect, hubs, wait_knows
 from tests.rigs.network import bad_weather, cut_at_once, stalled_readers
 from tests.rigs.proxy import BLACK_HOLE, BYTES, CUTS, FAIR, HALF_OPEN, HOST, LATE, Proxy, Weather
 from tests.rigs.talk import Broken, Talk
-
-CAUGHT_UP_SECONDS = 5.0
 
 
 @pytest.mark.timeout(180)
@@ -29,8 +28,7 @@ def test_load_through_all_kinds_of_weather_breaks_no_promise() -> None:
 def test_five_hundred_clients_that_are_cut_at_once_are_caught_up_soon() -> None:
     """Each has what was sent before, meanwhile and after, once, and in order."""
     result = cut_at_once(1, 500)
-    assert result.good, "\n".join(result.breaches[:5])
-    assert max(result.figures["caught up after"]) < CAUGHT_UP_SECONDS * MARGIN, result.figures
+    assert result.good, "\n".join([*result.breaches[:5], str(result.figures)])
 
 
 @pytest.mark.soak
@@ -40,18 +38,24 @@ def test_minutes_of_bad_network_break_no_promise() -> None:
     assert result.good, "\n".join(result.breaches)
 
 
+@pytest.mark.timeout(120)
+def test_readers_that_stand_still_are_cut_and_hold_up_nobody() -> None:
+    """One short round, which chance makes ten times as slow on a busy machine: the others' p99 may be three times what
+    it is beside those who read, or 1.5 s. A hub that waits for those who stand still, for their two seconds or for each
+    of them a little, takes longer than that; the long run has the fifth that is promised."""
+    result = stalled_readers(30, 1, stall_seconds=2, p99_ratio=math.inf)
+    assert result.good, "\n".join([*result.breaches, str(result.figures)])
+    [stalled], [reading] = (result.figures[f"p99 ms beside {whom}"] for whom in ("stalled", "readers"))
+    assert stalled < 3 * max(reading, 500), result.figures
+
+
 @pytest.mark.soak
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_hundred_readers_that_stand_still_cost_the_others_nothing() -> None:
-    """Ordinary traffic beside as many readers that read, and beside these until all are cut, turn by turn, under the
-    same load."""
+    """The others' p99 grows by a fifth at most, and memory stays flat."""
     result = stalled_readers(100)
-    figures = result.figures
-    assert result.good, "\n".join(result.breaches)
-    assert figures["failed"] == 0, figures
-    assert figures["p99 ratio"] < 1.2 * MARGIN, figures
-    assert figures["MB each stalled"] < 2, figures  # a window of 1 MiB, and what it is written from
-    assert figures["MB more in the meantime"] < 10, figures
+    print(result.figures)
+    assert result.good, "\n".join([*result.breaches, str(result.figures)])
 
 
 @asynccontextmanager

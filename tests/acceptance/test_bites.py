@@ -9,12 +9,13 @@ import re
 import pytest
 
 from tests.acceptance.hub import ROOT
-from tests.rigs import broken, broken_links, broken_parts, broken_tests
+from tests.rigs import broken, broken_links, broken_parts, broken_rigs, broken_tests
 from tests.rigs.broken import Fault
 
 CHANGES: dict[str, Fault] = {
     **{f"broken: {name}": fault for name, fault in broken.FAULTS.items()},
     **{f"broken_links: {name}": fault for name, fault in broken_links.FAULTS.items()},
+    **{f"broken_rigs: {name}": bite.fault for name, bite in broken_rigs.FAULTS.items()},
     **{f"broken_tests: {name}": bite.fault for name, bite in broken_tests.FAULTS.items()},
     **{
         f"broken_parts: {name}": Fault(part.file, ((part.old, part.new),), ())
@@ -61,6 +62,14 @@ def test_the_page_of_promises_says_of_each_how_it_was_seen_to_bite_and_names_no_
 @pytest.mark.parametrize("name", broken_tests.FAULTS)
 def test_a_test_notices_what_it_protects_from(name: str) -> None:
     found, said = broken_tests.is_found(broken_tests.FAULTS[name])
+    assert found, said
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", broken_rigs.FAULTS)
+def test_the_rigs_of_commits_and_of_the_network_notice(name: str) -> None:
+    found, said = broken_rigs.is_found(broken_rigs.FAULTS[name])
     assert found, said
 
 

@@ -1,4 +1,4 @@
-"""Three hubs, linked, under kills, freezes and cuts (`tests/rigs/hubs.py` does it and judges)."""
+"""Three hubs, linked, under kills, freezes, cuts and bad lines (`tests/rigs/hubs.py` does it and judges)."""
 
 import pytest
 
@@ -12,11 +12,16 @@ CROSSED_SECONDS = 5 * 3
 PAUSE, EVERY = 0.05, 1.5
 
 
-def check(result: Result, accepted: int, kills: int) -> None:
+def check(plan: Plan, accepted: int, kills: int) -> None:
+    result = go(plan)
     figures = result.verdict.figures
     print(result)
     assert result.good, str(result)
-    # So that a rig that does nothing is no pass: mail crossed, hubs were killed, outcomes came back.
+    # So that a rig that does nothing is no pass: mail crossed, every kind of trouble came, outcomes came back. The
+    # kinds come in turn, so that in the shortest of these runs there are several of each.
+    wanted = {"kill", "freeze", "unplug" if plan.ground == "namespaces" else "cut"}
+    wanted |= {"weather"} if plan.weather else set()
+    assert wanted <= result.troubles.keys(), result.troubles
     assert figures["accepted"] >= accepted, figures
     assert figures["hub kills"] >= kills, figures
     assert figures["outcomes"] >= accepted / 4, figures
@@ -35,12 +40,13 @@ def go(plan: Plan) -> Result:
 
 @pytest.mark.timeout(400)
 def test_three_hubs_in_three_namespaces_lose_nothing_and_give_nothing_twice() -> None:
-    check(go(Plan(ground="namespaces", shape="mesh", seconds=80, pause=PAUSE, trouble_every=EVERY)), 1500, 8)
+    check(Plan(ground="namespaces", shape="mesh", seconds=75, pause=PAUSE, trouble_every=EVERY), 1400, 7)
 
 
 @pytest.mark.timeout(300)
 def test_a_line_of_three_hubs_on_loopback_loses_nothing_and_gives_nothing_twice() -> None:
-    check(go(Plan(ground="loopback", shape="line", seconds=40, pause=PAUSE, trouble_every=EVERY)), 750, 4)
+    """Their lines are not only cut: they are late, half open, a byte at a time, in either direction."""
+    check(Plan(ground="loopback", shape="line", seconds=40, pause=PAUSE, trouble_every=EVERY, weather=True), 700, 3)
 
 
 @pytest.mark.soak
@@ -49,7 +55,8 @@ def test_a_line_of_three_hubs_on_loopback_loses_nothing_and_gives_nothing_twice(
 @pytest.mark.parametrize("ground", ["namespaces", "loopback"])
 @pytest.mark.parametrize("shape", ["mesh", "line"])
 def test_ten_minutes_of_troubles_break_no_promise(seed: int, ground: str, shape: str) -> None:
-    check(go(Plan(ground=ground, shape=shape, seconds=600, seed=seed, drain_seconds=240)), 5000, 30)
+    weather = ground == "loopback" and seed == 2
+    check(Plan(ground=ground, shape=shape, seconds=600, seed=seed, drain_seconds=240, weather=weather), 5000, 30)
 
 
 @pytest.mark.soak

@@ -83,6 +83,12 @@ FAULTS = {
     "a turn that a dead hub was in is forgotten": Fault(
         MACHINE, "bus/turns.py", "_with_messages(tx, tx.turns())", "_with_messages(tx, [])"
     ),
+    "mail that was damaged ends in silence": Fault(
+        MACHINE,
+        "bus/losses.py",
+        "        tell_of_failure(bus, tx, done, Reason.DAMAGED, _UNTOUCHED if untouched else None)\n",
+        "        pass\n",
+    ),
     "an id of a stream with NUL": Fault(
         FUZZ.format(name="events"), "protocol/sse.py", "if 0 not in value:", "if value is not None:"
     ),

@@ -144,7 +144,8 @@ class Correspondent:
         if handed.id not in self._finished:
             if message["kind"] == "reply":
                 about = message["in_reply_to"]
-                self.near.history.add(Concluded(at=now(), id=about, how="reply", late=bool(message.get("late"))))
+                late = bool(message.get("late"))
+                self.near.history.add(Concluded(at=now(), id=about, how="reply", late=late, by=handed.id))
             elif message["intent"] == "request" and not await self._answer(handed):
                 return
             self._finished.add(handed.id)
@@ -152,7 +153,7 @@ class Correspondent:
 
     async def _noticed(self, message: Mapping[str, Any], lease: str) -> None:
         if message.get("about"):
-            self.near.history.add(Concluded(at=now(), id=message["about"], how="failure"))
+            self.near.history.add(Concluded(at=now(), id=message["about"], how="failure", by=message["id"]))
             self.near.failures[str(message.get("reason"))] += 1
         if lease:
             await self._settle(lease, "ack")

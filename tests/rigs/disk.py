@@ -1,16 +1,18 @@
 """Let one operation of the hub's disk fail, the first, the second, and so on to the end of a hub's whole life.
 
-    python -m tests.rigs.disk --every 1
+    python -m tests.rigs.disk --every 1 --minutes 60
 
 In each life a hub starts, mail is sent (one by one, together, large), claimed, acked, given back and polled, some of it
 expires, a copy is made, and the hub is stopped; then one on a sound disk starts on what is there, and hands everything
 over. In each the Nth sync or the Nth write fails, or the Nth write finds no space (`failing_up.py`). Senders repeat
-under the same ids. The exit code is 0 when no promise broke.
+under the same ids; one whose commit could not be synced is told that its outcome is unknown. It ends when all have
+failed, or after so many minutes (then they fail in any order). The exit code is 0 when no promise broke.
 """
 
 import argparse
 import http.client
 import json
+import math
 import random
 import sys
 import tempfile
@@ -26,13 +28,16 @@ from tests.rigs.failing_up import FIRED, FULL, SYNC, WRITE
 from tests.rigs.history import Acked, Answered, Handed, History, Receipt, Sent, judge
 
 FAULTS = (SYNC, WRITE, FULL)
+COMMIT = f"{SYNC} angelia.db-wal"
+# What a send hears whose commit failed. It may also have come too late, behind a commit of the hub's own that failed.
+UNKNOWN, LATE = "outcome_unknown", "stopping"
 PATIENCE_SECONDS = 45.0
 AGAIN_SECONDS = 0.02
 EXPIRED_SECONDS = 10.0
 BOX, UNREAD, SENDER = "box", "unread", "sender"
 LARGE = 300_000  # some seventy pages
 # What a hub may say when its disk fails. "stopping": while it replaces itself.
-TROUBLES = {(503, "outcome_unknown"), (503, "stopping"), (503, "unwell"), (507, "disk_full")}
+TROUBLES = {(503, UNKNOWN), (503, LATE), (503, "unwell"), (507, "disk_full")}
 # How a start says that the disk does not let it.
 REFUSALS = ("could not be used", "is damaged", "MiB free", "gives up")
 
@@ -72,6 +77,7 @@ class Life:
     said: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     count: int = 0
+    told: str | None = None  # what a send was answered whose commit could not be synced
 
     # ---- talking
 
@@ -80,6 +86,7 @@ class Life:
         ends = time.monotonic() + PATIENCE_SECONDS
         while True:
             self.history.add(*sent)
+            before = self._failed()
             try:
                 answer = self.hub.call(method, path, body, **how)
             except (OSError, http.client.HTTPException):
@@ -87,6 +94,8 @@ class Life:
                 self.said["broken off"] += 1
             else:
                 self._note(answer, sent)
+                if sent and not before and self._failed() == COMMIT:
+                    self.told = answer.code if answer.status >= 400 else str(answer.status)
                 if answer.status < 500:
                     return answer
                 self.said[answer.code] += 1
@@ -94,6 +103,13 @@ class Life:
                     self.wrong.append(f"{method} {path} was answered with {answer.status} {answer.code}")
             assert time.monotonic() < ends, f"{method} {path} was not answered for good: {self.said}"
             time.sleep(AGAIN_SECONDS)
+
+    def _failed(self) -> str:
+        """What has failed so far, if anything has."""
+        if self.hub.plan is None or self.hub.plan.read_text() != FIRED:
+            return ""
+        operations = Path(f"{self.hub.plan}.log").read_text().splitlines()
+        return operations[operations.index(FIRED) - 1]
 
     def _note(self, answer: Answer, sent: Sequence[Sent]) -> None:
         said = answer.json if answer.status < 300 else {}
@@ -236,6 +252,8 @@ def one(fault: str, number: int, source: Path | None = None) -> Ended:
             look_back(life)
             hub.stop()
             life.wrong += [str(breach) for breach in judge(life.history).breaches]
+            if life.told not in (None, UNKNOWN, LATE):
+                life.wrong.append(f"not told: the commit of a send failed, and it was answered with {life.told}")
             life.wrong += _blunders(hub.output())
         except AssertionError as error:
             life.wrong.append(str(error)[-3000:])
@@ -265,10 +283,12 @@ def _blunders(said: str) -> list[str]:
     return [f"{found - expected} tracebacks that nobody meant:\n{said[-4000:]}"] if found > expected else []
 
 
-def run(seed: int, every: int, most: int | None = None, source: Path | None = None) -> list[Ended]:
-    """Each sync, and every so many writes from a random first one on, fail; at most so many of a kind."""
-    dice = random.Random(seed)
-    ended = []
+def run(
+    seed: int, every: int, most: int | None = None, source: Path | None = None, minutes: float = math.inf
+) -> list[Ended]:
+    """Each sync, and every so many writes from a random first one on, fail; at most so many of a kind, for so long."""
+    dice, ends = random.Random(seed), time.monotonic() + minutes * 60
+    lives: list[tuple[str, int]] = []
     sound = one(SYNC, 1 << 30)
     assert not sound.life.wrong, sound
     kinds = Counter(line.split(" ")[0] for line in sound.operations)
@@ -277,9 +297,15 @@ def run(seed: int, every: int, most: int | None = None, source: Path | None = No
         numbers = list(range(dice.randint(1, step), kinds[SYNC if fault == SYNC else WRITE] + 1, step))
         if most is not None and len(numbers) > most:
             numbers = sorted(dice.sample(numbers, most))
-        for number in numbers:
-            ended.append(one(fault, number, source))
-            print(ended[-1], flush=True)
+        lives += [(fault, number) for number in numbers]
+    if minutes != math.inf:
+        dice.shuffle(lives)  # so that there are some of each kind
+    ended = []
+    for fault, number in lives:
+        if time.monotonic() > ends:
+            break
+        ended.append(one(fault, number, source))
+        print(ended[-1], flush=True)
     return ended
 
 
@@ -287,19 +313,24 @@ def main(words: Sequence[str]) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="at most")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every Nth write")
     parser.add_argument("--most", type=int, metavar="N", help="at most so many of each kind")
     parser.add_argument("--source", type=Path, help="another src folder: a hub that was broken on purpose")
     begun = time.monotonic()
     ended = run(**vars(parser.parse_args(words)))
-    breaches = [each for each in ended if each.life.wrong]
-    for each in breaches:
-        print("BREACH", each)
+    breaches = [str(each) for each in ended if each.life.wrong]
+    told = Counter(each.life.told for each in ended)
+    if told[LATE] > 1 + told[UNKNOWN]:
+        breaches.append(f"not told: of sends whose commit failed {told[UNKNOWN]} heard that it is unknown, not {told}")
+    for breach in breaches:
+        print("BREACH", breach)
     figures = {
         "lives": len(ended),
         "faults": sum(each.fired for each in ended),
         "replaced themselves": sum(each.replaced for each in ended),
         "starts refused": sum(each.refused for each in ended),
+        "sends told": told[UNKNOWN],
         "unknown": sum(each.life.said["outcome_unknown"] for each in ended),
         "full": sum(each.life.said["disk_full"] for each in ended),
         "breaches": len(breaches),

@@ -29,6 +29,8 @@ JUMPS = tuple(sign * size for size in (HOUR, DAY, TEN_YEARS) for sign in (1, -1)
 # How much later it is at a start than one would think. Ten years later everything is old, and at a start in the past a
 # question is not over before the time at which it was asked has come: tests of their own show what becomes of those.
 RESTARTS = (0.0, 0.0, 0.0, HOUR, HOUR, DAY)
+# Beyond that the answers to the first questions, which are read at the end alone, would have expired.
+FURTHEST = 6 * DAY
 FROZEN_SECONDS = (0.3, 6.0)  # a lease of these runs lasts 2 or 4 s
 COMMITS = 60  # of a hub under such load some are made each second
 DEATH_SECONDS = 20.0
@@ -100,7 +102,7 @@ class _Troubles:
     async def kill(self) -> None:
         """SIGKILL, and perhaps another clock afterwards."""
         await self._end()
-        self._clock(self._off + self._scene.dice.choice(RESTARTS))
+        self._clock(min(self._off + self._scene.dice.choice(RESTARTS), FURTHEST))
         self._hub.launch()
         await kills._ready(self._hub)
 

@@ -34,7 +34,8 @@ class Cut:
 
 class Ground(Protocol):
     """``prefix``: what is put before a hub's command. ``args``, ``env``: of the hub itself. ``target``: where one hub
-    finds another one, given that one's port. ``needs_code``: hubs are strangers until they are paired."""
+    finds another one, given that one's port. ``needs_code``: hubs are strangers until they are paired. ``weathers``:
+    what makes a line bad, where it can be made so, and not only cut."""
 
     needs_code: bool
 
@@ -43,6 +44,7 @@ class Ground(Protocol):
     def env(self, number: int) -> dict[str, str]: ...
     async def target(self, dialler: int, number: int, port: int) -> str: ...
     def cuts(self) -> Sequence[Cut]: ...
+    def weathers(self) -> Sequence[Cut]: ...
     async def close(self) -> None: ...
 
 
@@ -115,6 +117,9 @@ class Namespaces:
             for number in range(len(self._names))
         ]
 
+    def weathers(self) -> Sequence[Cut]:
+        return ()
+
     def _plug(self, number: int, how: str) -> Callable[[], Awaitable[None]]:
         async def plug() -> None:
             await asyncio.to_thread(_ip, "-n", self._bridge, "link", "set", f"port{number}", how)
@@ -159,9 +164,15 @@ class Loopback:
         return {"ANGELIA_ALLOWED_HOSTS": ",".join(_gate_host(dialler, number) for dialler in diallers)}
 
     async def target(self, dialler: int, number: int, port: int) -> str:
-        gate = self._gates[dialler, number] = Gate(_gate_host(dialler, number), port)
+        gate = self._gates[dialler, number] = self._gate(_gate_host(dialler, number), port)
         await gate.open()
         return f"ws://{gate.host}:{port}"
+
+    def _gate(self, host: str, port: int) -> "Gate":
+        return Gate(host, port)
+
+    def weathers(self) -> Sequence[Cut]:
+        return ()
 
     def cuts(self) -> Sequence[Cut]:
         return [
@@ -263,12 +274,17 @@ class Gate:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while piece := await reader.read(BLOCK):
-                if self._way == "swallow":
-                    continue
-                await self._flows.wait()
-                writer.write(piece)
-                await writer.drain()
+                if await self._lets_by():
+                    writer.write(piece)
+                    await writer.drain()
         self._drop(writer)
+
+    async def _lets_by(self) -> bool:
+        """Whether bytes that have come in are carried on, once that is known; else they vanish."""
+        if self._way == "swallow":
+            return False
+        await self._flows.wait()
+        return True
 
     def _drop(self, writer: asyncio.StreamWriter) -> None:
         self._carried.discard(writer)

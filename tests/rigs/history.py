@@ -144,12 +144,14 @@ class Left:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concluded:
-    """The sender of a request learnt its outcome: a reply (``late`` ones are extra) or the notice of a failure."""
+    """The sender of a request learnt its outcome: a reply (``late`` ones are extra) or the notice of a failure; ``by``
+    is the id of that message."""
 
     at: float
     id: str
     how: str
     late: bool = False
+    by: str = ""
 
 
 Happening = Sent | Answered | Handed | Acked | Broke | Killed | Trouble | Stored | Receipt | Left | Concluded
@@ -415,7 +417,8 @@ class _Case:
         )
 
     def outcomes(self) -> Iterator[Breach]:
-        """A final state stays, and a request that has an answer gets no failure beside it."""
+        """A final state stays; and of a request there is one outcome: one reply, or one failure. What comes after a
+        failure is a late reply, which says so. (Nobody takes up a dead letter here; that would begin it anew.)"""
         for (message_id, mailbox), receipts in self.receipts.items():
             states = [receipt.state for receipt in sorted(receipts, key=lambda each: each.at)]
             for one, two in pairwise(states):
@@ -426,8 +429,10 @@ class _Case:
             if not concluded.late:
                 told[concluded.id].append(concluded)
         for message_id, found in told.items():
-            if len({concluded.how for concluded in found}) > 1:
-                yield Breach("two outcomes", message_id, "its sender was told of a reply and of a failure")
+            outcomes = {(concluded.how, concluded.by) for concluded in found}
+            if len(outcomes) > 1:
+                what = " and ".join(f"{how} {by}".strip() for how, by in sorted(outcomes))
+                yield Breach("two outcomes", message_id, f"its sender was told of {what}")
 
     def requests(self) -> Iterator[Breach]:
         """A request that was accepted has an outcome, and its sender is told."""

@@ -1,11 +1,13 @@
 """Three hubs that are linked, and troubles; then the judge says whether anything that was promised broke.
 
     python -m tests.rigs.hubs --seed 1 --minutes 10 --ground namespaces --shape mesh
+    python -m tests.rigs.hubs --ground loopback --weather
 
 Each hub is a process, in a network namespace of its own (which takes root) or on loopback with gates between them.
 Agents on each ask those on the others and answer; meanwhile a hub is killed, or frozen, or a line is cut, again and
-again. At the end everything is well again, and what was seen at all three hubs is judged. The exit code is 0 when there
-was no breach.
+again; with ``--weather``, which takes loopback, a line is also late, brings a byte at a time, swallows what it is given
+in one direction or in both, or resets after some bytes (`proxy.py`). At the end everything is well again, and what was
+seen at all three hubs is judged. The exit code is 0 when there was no breach.
 """
 
 import argparse
@@ -40,6 +42,7 @@ from tests.rigs.history import (
     judge,
 )
 from tests.rigs.neighbourhood import NAMES, FarHub, Neighbourhood, Place
+from tests.rigs.proxy import Weathered
 from tests.rigs.scene import moment, now
 
 HANDLES = (("ann", "ava"), ("bob", "twin"), ("cat", "twin"))
@@ -57,7 +60,7 @@ LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do. ``troubles``: which kinds there are."""
+    """What to do. ``troubles``: which kinds there are; ``weather``: and that one."""
 
     seed: int = 1
     seconds: float = 60.0
@@ -67,6 +70,7 @@ class Plan:
     trouble_every: float = 3.0
     drain_seconds: float = 120.0
     troubles: tuple[str, ...] = ("kill", "freeze", "cut")
+    weather: bool = False
     source: Path | None = None
     keep: Path | None = None
 
@@ -127,7 +131,7 @@ async def _run(plan: Plan) -> Result:
 @asynccontextmanager
 async def neighbourhood(plan: Plan, dice: random.Random) -> AsyncIterator[tuple[Neighbourhood, Ground]]:
     """Three hubs that serve and are linked; at the end they, and the ground, are gone."""
-    ground: Ground = Namespaces(len(NAMES)) if plan.ground == "namespaces" else Loopback(len(NAMES), dice)
+    ground = _ground(plan, dice)
     places: list[Place] = []
     try:
         for number, name in enumerate(NAMES):
@@ -143,6 +147,12 @@ async def neighbourhood(plan: Plan, dice: random.Random) -> AsyncIterator[tuple[
         for place in places:
             place.hub.__exit__()
         await ground.close()
+
+
+def _ground(plan: Plan, dice: random.Random) -> Ground:
+    if plan.ground == "namespaces":
+        return Namespaces(len(NAMES))
+    return Weathered(len(NAMES), dice) if plan.weather else Loopback(len(NAMES), dice)
 
 
 async def _connect(near: Neighbourhood, ground: Ground, dialler: int, number: int) -> None:
@@ -232,7 +242,7 @@ async def _ask(near: Neighbourhood, client: AsyncClient, sender: str, form: str,
         return
     history.add(Answered(at=now(), mark=mark, status=201, id=message_id))
     reply = answer["reply"]
-    history.add(Concluded(at=now(), id=message_id, how="reply"))
+    history.add(Concluded(at=now(), id=message_id, how="reply", by=reply["id"]))
     if (reply["text"], near.known(reply["from"], near.places[0])) != (f"re:{mark}", to):
         near.fault(f"{sender} asked {form} and was answered {reply}")
     # The hub gave the answer to whoever waited; no mailbox is looked into for it.
@@ -254,10 +264,11 @@ async def _trouble(near: Neighbourhood, ground: Ground, plan: Plan) -> None:
         while now() < ends:
             await asyncio.sleep(plan.trouble_every * near.dice.uniform(0.3, 1.7))
             if not dealt:
-                dealt = near.dice.sample(plan.troubles, len(plan.troubles))
+                kinds = [*plan.troubles, *(["weather"] if ground.weathers() else [])]
+                dealt = near.dice.sample(kinds, len(kinds))
             kind = dealt.pop()
-            if kind == "cut":
-                cut = near.dice.choice(list(ground.cuts()))
+            if kind in ("cut", "weather"):
+                cut = near.dice.choice(list(ground.cuts() if kind == "cut" else ground.weathers()))
                 work, what = _cut(near, cut), cut.name
             else:
                 place = near.dice.choice(near.places)
@@ -294,7 +305,8 @@ async def _cut(near: Neighbourhood, cut: Cut, seconds: float | None = None) -> N
     await asyncio.sleep(near.dice.uniform(*AWAY_SECONDS) if seconds is None else seconds)
     await cut.end()
     hubs = tuple(NAMES[number] for number in cut.hubs)
-    near.history.add(Trouble(at=at, until=now(), cause=cut.name, hubs=hubs))
+    cause = cut.name if seconds is None else f"last {cut.name}"
+    near.history.add(Trouble(at=at, until=now(), cause=cause, hubs=hubs))
 
 
 async def _ready(hub: FarHub) -> None:
@@ -409,15 +421,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--ground", choices=["namespaces", "loopback"], default="loopback")
+    parser.add_argument("--weather", action="store_true", help="lines are bad, too; on loopback alone")
     parser.add_argument("--shape", choices=sorted(LINES), default="mesh")
     parser.add_argument("--pause", type=float, default=0.15, metavar="SECONDS", help="between an agent's messages")
     parser.add_argument("--trouble-every", type=float, default=3.0, metavar="SECONDS")
     parser.add_argument("--source", type=Path, help="another src folder, for a hub that was broken on purpose")
     parser.add_argument("--keep", type=Path, help="write the history to this file")
     options = parser.parse_args()
+    if options.weather and options.ground != "loopback":
+        parser.error("--weather takes --ground loopback")
     result = run(Plan(
         seed=options.seed, seconds=options.minutes * 60, ground=options.ground, shape=options.shape,
         pause=options.pause, trouble_every=options.trouble_every, source=options.source, keep=options.keep,
+        weather=options.weather,
     ))  # fmt: skip
     print(result)
     return 0 if result.good else 1

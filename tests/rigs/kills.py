@@ -9,6 +9,7 @@ the end everything is drained, and what was seen is judged. The exit code is 0 w
 import argparse
 import asyncio
 import json
+import math
 import random
 import sys
 import time
@@ -48,6 +49,7 @@ class Plan:
     kill_every: float = 1.0
     pause: float = 0.2  # between a sender's messages, on average
     drain_seconds: float = 180.0
+    until: float = math.inf  # by the clock of the history: no kill after that, however many are left
     source: Path | None = None
     keep: Path | None = None  # where to write the history
 
@@ -117,9 +119,9 @@ async def _introduce(scene: Scene) -> None:
 
 async def _kill(scene: Scene, plan: Plan) -> None:
     """Kill and start, until it is time."""
-    ends = now() + plan.seconds
+    ends = min(plan.until, now() + plan.seconds if plan.kills is None else math.inf)
     kills = 0
-    while kills < plan.kills if plan.kills is not None else now() < ends:
+    while now() < ends and (plan.kills is None or kills < plan.kills):
         await asyncio.sleep(plan.kill_every * scene.dice.uniform(0.5, 1.5))
         scene.history.add(Killed(at=now()))
         await asyncio.to_thread(scene.hub.kill9)
@@ -196,7 +198,8 @@ async def _read_answers(scene: Scene, name: str, waiting: set[str], ends: float)
             if about is None:
                 continue
             how = "failure" if meta["kind"] == "notice" else "reply"
-            scene.history.add(Concluded(at=now(), id=about, how=how, late=bool(meta.get("late"))))
+            late = bool(meta.get("late"))
+            scene.history.add(Concluded(at=now(), id=about, how=how, late=late, by=meta["id"]))
             waiting.discard(about)
     reader.talk.close()
 

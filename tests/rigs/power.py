@@ -1,24 +1,26 @@
 """Cut the power again and again under load, and let the judge say whether anything that was promised broke.
 
-    python -m tests.rigs.power --seed 1 --cuts 40
+    python -m tests.rigs.power --seed 1 --cuts 40 --minutes 5
 
 The hub's folder is on an ext4 of its own, on a loop device. A cut is the kernel's shutdown of that file system at a
 random moment: what is not on the disk by then is gone. The hub is killed, the image copied, the copy mounted in the
 place of the first, and a hub started on it; senders and readers go on meanwhile, as they do in `kills.py`. Some cuts
-come in the first moments of a folder's life, some while a hub recovers from the one before. Takes root. The exit code
-is 0 when there was no breach.
+come in the first moments of a folder's life, some while a hub recovers from the one before. It ends after so many cuts,
+or after so many minutes, whichever is first, and judges what was done. Takes root. The exit code is 0 when there was no
+breach.
 """
 
 import argparse
 import asyncio
 import json
+import math
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import apsw
@@ -28,7 +30,7 @@ from tests.acceptance.hub import Hub
 from tests.rigs import kills
 from tests.rigs.history import judge
 from tests.rigs.mounted import Disk, apart
-from tests.rigs.scene import MAILBOXES
+from tests.rigs.scene import MAILBOXES, now
 
 # A disk lives through so many cuts; then comes a new one, mounted another way.
 DISK_CUTS = 50
@@ -90,6 +92,7 @@ class Plan:
 
     seed: int = 1
     cuts: int = 40
+    minutes: float = math.inf
     senders: int = 30
     every: float = 0.6
     pause: float = 0.05
@@ -115,24 +118,25 @@ def run(plan: Plan) -> Result:
     """The whole of it."""
     result = Result()
     dice = random.Random(plan.seed)
-    young = plan.cuts // YOUNG_EVERY
-    left = plan.cuts - young
-    disk = 0
-    while left > 0:
+    ends = now() + plan.minutes * 60
+    left, disk = plan.cuts, 0
+    while left > 0 and now() < ends:
         cuts = min(left, DISK_CUTS)
         left -= cuts
-        _one_disk(plan, dice.getrandbits(32), cuts, MOUNTED[disk % len(MOUNTED)], result)
+        young = cuts // YOUNG_EVERY
+        load = replace(_load(plan), seed=dice.getrandbits(32), kills=cuts - young, until=ends)
+        _one_disk(plan, load, MOUNTED[disk % len(MOUNTED)], result)
+        _young(plan, dice, young, ends, result)
         disk += 1
         print(f"{result.figures['cuts']} cuts", _short(result), flush=True)
-    _young(plan, dice, young, result)
     return result
 
 
-def _one_disk(plan: Plan, seed: int, cuts: int, options: str, result: Result) -> None:
+def _one_disk(plan: Plan, load: kills.Plan, options: str, result: Result) -> None:
     """Load, and so many cuts, on one disk; then everything is drained, judged and looked through."""
     with _hub(plan, options) as hub:
         _settle_in(hub)
-        scene = asyncio.run(kills._play(hub, _kills(plan, seed, cuts)))
+        scene = asyncio.run(kills._play(hub, load))
         store = hub.folder / "angelia.db"
         code, _ = hub.stop()
         faults = [*scene.faults, *([f"the hub ended with {code} when it was asked to end"] if code else [])]
@@ -147,7 +151,7 @@ def _one_disk(plan: Plan, seed: int, cuts: int, options: str, result: Result) ->
         result.figures["cuts"] += hub.cuts
         result.breaches += [str(breach) for breach in verdict.breaches] + faults
         if plan.keep is not None and (verdict.breaches or faults):
-            name = plan.keep / f"power-{seed}"
+            name = plan.keep / f"power-{load.seed}"
             name.with_suffix(".history").write_text("\n".join(scene.history.lines()))
             assert hub.disk is not None
             hub.disk.keep(name.with_suffix(".image"))
@@ -161,9 +165,11 @@ def _settle_in(hub: PoweredHub) -> None:
     hub.start()
 
 
-def _young(plan: Plan, dice: random.Random, cuts: int, result: Result) -> None:
+def _young(plan: Plan, dice: random.Random, cuts: int, ends: float, result: Result) -> None:
     """Cuts while a folder is being made: whatever is there of it, the next start serves."""
     for number in range(cuts):
+        if now() > ends:
+            return
         hub = _hub(plan, MOUNTED[number % len(MOUNTED)])
         try:
             hub.disk = Disk(hub.base / "disk", hub.options)
@@ -190,10 +196,8 @@ def _hub(plan: Plan, options: str) -> PoweredHub:
     return PoweredHub(source=plan.source, env=kills.ENVIRONMENT, args=args, options=options)
 
 
-def _kills(plan: Plan, seed: int, cuts: int) -> kills.Plan:
-    return kills.Plan(
-        seed=seed, kills=cuts, senders=plan.senders, kill_every=plan.every, pause=plan.pause, drain_seconds=plan.drain
-    )
+def _load(plan: Plan) -> kills.Plan:
+    return kills.Plan(senders=plan.senders, kill_every=plan.every, pause=plan.pause, drain_seconds=plan.drain)
 
 
 def _damage(store: Path) -> list[str]:
@@ -221,6 +225,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cuts", type=int, default=40)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="at most")
     parser.add_argument("--senders", type=int, default=30)
     parser.add_argument("--every", type=float, default=0.6, metavar="SECONDS", help="between a start and the next cut")
     parser.add_argument("--pause", type=float, default=0.05, metavar="SECONDS", help="between a sender's messages")

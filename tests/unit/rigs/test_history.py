@@ -122,6 +122,15 @@ CLEAN: dict[str, list[Any]] = {
     "a request and its answer": [
         sent(1, 0, request=True), handed(1, 1), acked(1, 2), Concluded(at=3, id=id_of(1), how="reply"),
     ],
+    "an answer that is handed over again is one answer": [
+        sent(1, 0, request=True), handed(1, 1), acked(1, 2), Concluded(at=3, id=id_of(1), how="reply", by=id_of(8)),
+        Concluded(at=4, id=id_of(1), how="reply", by=id_of(8)),
+    ],
+    "a request that failed, and late replies": [
+        sent(2, 0, request=True), receipt(2, "failed"), Concluded(at=3, id=id_of(2), how="failure", by=id_of(7)),
+        Concluded(at=4, id=id_of(2), how="reply", late=True, by=id_of(8)),
+        Concluded(at=5, id=id_of(2), how="reply", late=True, by=id_of(9)),
+    ],
     "a request that failed, and a late reply": [
         sent(1, 0, request=True), receipt(1, "failed"), Concluded(at=3, id=id_of(1), how="failure"),
         Concluded(at=4, id=id_of(1), how="reply", late=True),
@@ -213,6 +222,20 @@ BREACHES: dict[str, tuple[str, list[Any]]] = {
         [
             sent(1, 0, request=True), handed(1, 1), Concluded(at=2, id=id_of(1), how="reply"),
             Concluded(at=3, id=id_of(1), how="failure"),
+        ],
+    ),
+    "two different replies": (
+        "two outcomes",
+        [
+            sent(1, 0, request=True), handed(1, 1), Concluded(at=2, id=id_of(1), how="reply", by=id_of(8)),
+            Concluded(at=3, id=id_of(1), how="reply", by=id_of(9)),
+        ],
+    ),
+    "two notices of one failure": (
+        "two outcomes",
+        [
+            sent(1, 0, request=True), receipt(1, "failed"), Concluded(at=2, id=id_of(1), how="failure", by=id_of(8)),
+            Concluded(at=3, id=id_of(1), how="failure", by=id_of(9)),
         ],
     ),
     "it crossed long after the line was whole": (
