@@ -91,7 +91,7 @@ def bounds() -> str:
 
 
 def _amount(name: str, value: float) -> str:
-    if name.endswith("_bytes"):
+    if "_bytes" in name:  # of a sender, too
         return f"{value / limits.MIB:g} MiB" if value >= limits.MIB else f"{value / limits.KIB:g} KiB"
     if not name.endswith("_seconds"):
         return f"{value:,} ms" if name.endswith("_milliseconds") else f"{value:,}"

@@ -20,6 +20,7 @@ LIMITS = {
     "mailbox_deliveries": 10_000_000,
     "mailbox_deliveries_per_sender": 10_000_000,
     "mailbox_bytes": 100 * 1024**3,
+    "mailbox_bytes_per_sender": 100 * 1024**3,
     "open_names": 20_000,
 }
 READER = "openclaw"

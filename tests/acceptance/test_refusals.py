@@ -241,16 +241,19 @@ def test_a_full_mailbox_is_told_and_nothing_is_stored() -> None:
         refused = at.post("/v1/messages", message(**{"from": "flooder"}))
         assert (refused.status, refused.code, refused.json["limit"]) == (429, "mailbox_full", 6)
         assert refused.json["retry_after_seconds"]
-        for number in range(4):  # one flooding sender does not lock the others out
+        for number in range(3):  # one flooding sender does not lock the others out
             at.send("box", str(number), "sender")
-        refused = at.post("/v1/messages", message())
+        refused = at.post("/v1/messages", message())  # the last tenth is for those who prove who they are
+        assert (refused.status, refused.code, refused.json["limit"]) == (429, "mailbox_full", 9)
+        assert at.post("/v1/messages", {"to": "box", "text": "a person's"}, admin=True).status == 201
+        refused = at.post("/v1/messages", {"to": "box", "text": "a person's"}, admin=True)
         assert (refused.status, refused.code, refused.json["limit"]) == (429, "mailbox_full", 10)
         sent = at.post("/broadcast?from=sender", b'{"to": "all who have room"}').json
         assert "other" in sent["to"]
         assert sent["refused"] == [{"to": "box", "code": "mailbox_full"}]
         assert sent["delivered"] is False
-        at.poll("box", limit=1)
-        eventually(lambda: at.inbox("box")["total"] == 9)
+        at.poll("box", limit=2)
+        eventually(lambda: at.inbox("box")["total"] == 8)
         assert at.send("box", "room again", "sender")
 
 

@@ -561,6 +561,30 @@ async def test_sums_follow_every_arrow(store: Store) -> None:
     assert sums(store) == (1, 1, 1, 30, {"codex": 1})
 
 
+async def test_bytes_are_summed_for_each_sender_too(store: Store) -> None:
+    row = (await put(store, 1, size=70)).delivery
+    await put(store, 2, size=30, sender="Codex")
+    await put(store, 3, size=5)
+    assert store.load("claude").bytes_by_sender == {"hermes": 75, "codex": 30}
+    row = await lease(store, row)
+    assert store.load("claude").bytes_by_sender == {"hermes": 75, "codex": 30}
+    row = await settle(store, row)
+    assert store.load("claude").bytes_by_sender == {"hermes": 5, "codex": 30}
+
+    def unit(tx: Tx) -> None:
+        accept(tx, 4, size=9)
+        tx.remove(tx.deliveries(f"{3:032x}"))
+        assert tx.load("claude").bytes_by_sender == {"hermes": 9, "codex": 30}
+        tx.remove(tx.deliveries(f"{2:032x}"))
+        assert tx.load("claude").bytes_by_sender == {"hermes": 9}
+        raise RuntimeError("it is taken back")
+
+    with pytest.raises(RuntimeError, match="taken back"):
+        await store.write(unit)
+    assert store.load("claude").bytes_by_sender == {"hermes": 5, "codex": 30}
+    assert await store.write(lambda tx: dict(tx.load("claude").bytes_by_sender)) == {"hermes": 5, "codex": 30}
+
+
 @pytest.mark.parametrize("state", State)
 async def test_sums_count_what_is_added_in_any_state(store: Store, state: State) -> None:
     await put(store, 1, state=state, size=9)
@@ -641,5 +665,6 @@ async def test_what_a_connection_has_to_do_with_is_what_waits_for_it_and_what_it
     await put(store, 4, "b@box", connection="box", state=State.DELIVERED, attempt=1)
     await put(store, 5, "c@desk", connection="desk")
     keys = [parcel.delivery.key for parcel in (waiting, later, there)]
-    assert [p.delivery.key for p in await store.read(lambda view: view.carried("box", 9))] == keys
-    assert [p.delivery.key for p in await store.read(lambda view: view.carried("box", 2))] == keys[:2]
+    assert [p.delivery.key for p in await store.read(lambda view: view.carried("box", 0, 9))] == keys
+    assert [p.delivery.key for p in await store.read(lambda view: view.carried("box", 0, 2))] == keys[:2]
+    assert [p.delivery.key for p in await store.read(lambda view: view.carried("box", keys[0], 9))] == keys[1:]

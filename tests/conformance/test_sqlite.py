@@ -148,6 +148,8 @@ async def test_what_was_stored_is_there_after_a_stop(path: Path) -> None:
     assert [agent.handle for agent in await again.read(lambda view: view.agents())] == ["Claude"]
     load = again.load("claude")
     assert (load.open, load.ready, load.queued, load.bytes, load.by_sender) == (3, 3, 3, 300, {"hermes": 3})
+    assert load.bytes_by_sender == {"hermes": 300}
+    assert await again.write(lambda tx: dict(tx.load("claude").bytes_by_sender)) == {"hermes": 300}
     assert await again.write(lambda tx: tx.load("claude").open) == 3
     assert await again.write(lambda tx: tx.next_seq()) == 4
     await again.close()

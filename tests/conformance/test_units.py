@@ -99,6 +99,7 @@ async def test_a_unit_that_raises_leaves_no_trace(store: Store) -> None:
     assert await store.read(look) == (["text 1", None, None], here.delivery, 0, [])
     load = store.load("claude")
     assert (load.open, load.ready, load.queued, load.bytes, load.by_sender) == (1, 1, 1, 100, {"hermes": 1})
+    assert load.bytes_by_sender == {"hermes": 100}
     assert store.load("codex").open == 0
 
 

@@ -45,11 +45,12 @@ class Scope:
 class Load:
     """The sums of one mailbox over its open deliveries. ``ready`` counts those queued and due."""
 
-    __slots__ = ("by_sender", "bytes", "open", "queued", "ready")
+    __slots__ = ("by_sender", "bytes", "bytes_by_sender", "open", "queued", "ready")
 
     def __init__(self) -> None:
         self.open = self.ready = self.queued = self.bytes = 0
         self.by_sender: dict[str, int] = {}
+        self.bytes_by_sender: dict[str, int] = {}  # of the same senders
 
 
 class Note(NamedTuple):
@@ -160,8 +161,8 @@ class View(Protocol):
         """How many wait for a connection, due or not, counted to ``limit``, and the oldest's ``accepted_at``."""
         ...
 
-    def carried(self, connection: str, limit: int) -> list[Parcel]:
-        """What waits for a connection, due or not, and what is forwarded over it, by key."""
+    def carried(self, connection: str, after: int, limit: int) -> list[Parcel]:
+        """What waits for a connection, due or not, and what is forwarded over it, with key > ``after``, by key."""
         ...
 
     def note(self, name: str) -> bytes | None: ...
@@ -395,5 +396,5 @@ class Ids(Protocol):
         ...
 
     def secret(self) -> bytes:
-        """32 random bytes."""
+        """32 random bytes, which make a token that looks like one (``model/tokens.py``)."""
         ...

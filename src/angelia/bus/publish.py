@@ -8,7 +8,7 @@ are one unit.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from angelia.bus.core import Bus
 from angelia.bus.draft import Accepted, Crossing, Draft
@@ -16,15 +16,15 @@ from angelia.bus.moves import move
 from angelia.bus.place import place
 from angelia.bus.ports import Parcel, Tx
 from angelia.bus.remotes import address_of
-from angelia.model.address import EVERYONE, PERSON, RESERVED, Address, parse
+from angelia.bus.room import with_room
+from angelia.model.address import EVERYONE, LOCAL, PERSON, RESERVED, Address, parse
 from angelia.model.delivery import Event, State, after
-from angelia.model.envelope import Envelope, Intent, Kind, Origin, check_id, fingerprint, size_of
+from angelia.model.envelope import Envelope, Intent, Kind, Origin, check_id, fingerprint
 from angelia.model.errors import (
     AmbiguousName,
     BadRequest,
     CallerError,
     IdReused,
-    MailboxFull,
     RuntimeOffline,
     TooLarge,
     UnknownAgent,
@@ -36,6 +36,8 @@ from angelia.protocol.bot_relay_targets import Ambiguous, ambiguous_text, offlin
 
 _INTENTS = tuple(intent.value for intent in Intent)
 _NOBODY = {None}  # carries what stays here
+TURN_SECONDS = 0.01  # of the loop for one batch, unless nobody else waits: many names that nobody has take longer
+HINTS = 3  # unknown names of a batch for which close ones are looked for: all others wait meanwhile
 
 
 UNIT_MESSAGES = 100  # of one batch in one unit: 3 ms of the store's thread, then others have their turn
@@ -67,7 +69,15 @@ async def publish_many(bus: Bus, drafts: Sequence[Draft | CallerError]) -> list[
     Raises the store's ``HubError`` for all of them.
     """
     bus.check_running()
-    ready = [_ready(bus, draft) for draft in drafts]
+    ready: list[_Ready | CallerError] = []
+    hints = HINTS
+    turn_ends = bus.clock.monotonic() + TURN_SECONDS
+    for draft in drafts:
+        ready.append(_ready(bus, draft, hint=hints > 0))
+        hints -= isinstance(ready[-1], UnknownAgent)
+        if bus.clock.monotonic() > turn_ends:
+            await asyncio.sleep(0)
+            turn_ends = bus.clock.monotonic() + TURN_SECONDS
     parts = [ready[start : start + UNIT_MESSAGES] for start in range(0, len(ready), UNIT_MESSAGES)]
     units = [bus.store.write(_accept_each(bus, part), weight=sum(map(_weight_of, part))) for part in parts]
     return [outcome for part in await asyncio.gather(*units) for outcome in part]
@@ -76,13 +86,13 @@ async def publish_many(bus: Bus, drafts: Sequence[Draft | CallerError]) -> list[
 _Ready = tuple[Draft, Sequence[Address], bytes]  # and its fingerprint
 
 
-def _ready(bus: Bus, draft: Draft | CallerError) -> _Ready | CallerError:
+def _ready(bus: Bus, draft: Draft | CallerError, *, hint: bool) -> _Ready | CallerError:
     """All that needs no store, one message after the other: in between the rest it takes twice as long."""
     if isinstance(draft, CallerError):
         return draft
     try:
         check(bus, draft)
-        return draft, resolve(bus, draft), _fingerprint(draft)
+        return draft, resolve(bus, draft, hint=hint), _fingerprint(draft)
     except CallerError as error:
         return error
 
@@ -145,8 +155,9 @@ def _bytes(text: str) -> int:
         raise BadRequest("The text holds half of a surrogate pair. Nothing was stored.") from None
 
 
-def resolve(bus: Bus, draft: Draft) -> list[Address]:
-    """The recipients of a draft; ``UnknownAgent`` with close names where there is none. An answer is resolved later."""
+def resolve(bus: Bus, draft: Draft, *, hint: bool = True) -> list[Address]:
+    """The recipients of a draft; ``UnknownAgent`` where there is none, with close names where a ``hint`` is wanted. An
+    answer is resolved later."""
     if draft.kind is Kind.REPLY:
         return []
     if draft.to == EVERYONE:
@@ -163,14 +174,15 @@ def resolve(bus: Bus, draft: Draft) -> list[Address]:
     here = address.name.lower() in RESERVED or bus.directory.find(address.name.lower()) is not None
     if here and address.connection.lower() == bus.neighbours.name.lower():  # our own, as others call it
         address = Address(address.name)
-    if not (address.is_local and here) and (remote := _elsewhere(bus, draft, str(address))) is not None:
+    only_here = draft.to is not None and draft.to.lower().endswith("@" + LOCAL)
+    if not (address.is_local and (here or only_here)) and (remote := _elsewhere(bus, draft, str(address))) is not None:
         return [remote]
     if not address.is_local:
         raise UnknownAgent(
             f"Nobody is called '{draft.to}', as far as is known here. Nothing was stored.",
             suggestions=[address.name] if here else [],
         )
-    return [Address(bus.directory.require(address.name))]
+    return [Address(bus.directory.require(address.name, hint=hint))]
 
 
 def _elsewhere(bus: Bus, draft: Draft, target: str) -> Address | None:
@@ -205,9 +217,12 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address], mark: 
     message_id = draft.id or bus.ids.message_id()
     spot = _as_told(tx, draft, crossing) if crossing is not None else _place_in_conversation(tx, draft, message_id)
     if spot.parent is not None and draft.kind is Kind.REPLY:
-        recipients = [address_back(bus, spot.parent.sender)]
+        recipients = [address_back(bus, spot.parent.sender, by_link=spot.parent.origin is not None)]
     kind = Kind.REPLY if spot.answers is not None else draft.kind
-    room, refused = (list(recipients), []) if draft.outcome else _with_room(bus, tx, draft, recipients, kind)
+    awaited = spot.answers is not None and after(spot.answers.delivery.state, Event.REPLY) is not None
+    room, refused = list(recipients), list[tuple[str, CallerError]]()
+    if not draft.outcome:
+        room, refused = with_room(bus.limits, tx, draft, recipients, awaited=awaited)
     ttl = draft.ttl_seconds if draft.ttl_seconds is not None else bus.limits.ttl_seconds
     carriers = {address.carrier for address in recipients} - _NOBODY
     if kind is Kind.MESSAGE and carriers and any(map(bus.remotes.is_scope, carriers)):
@@ -240,7 +255,7 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address], mark: 
     late = False
     if spot.answers is not None:
         late = spot.answers.delivery.state in (State.FAILED, State.DEAD)
-        if after(spot.answers.delivery.state, Event.REPLY) is not None:
+        if awaited:
             move(bus, tx, spot.answers, Event.REPLY)
     rows = place(bus, tx, envelope, room, held=held, late=late, owes=None if crossing is None else crossing.link)
     return Accepted(envelope, rows, refused=refused)
@@ -257,9 +272,14 @@ def _origin(bus: Bus, draft: Draft) -> Origin:
     return Origin(bus.neighbours.me, draft.sender, draft.to or "", draft.intent, draft.kind, draft.thread)
 
 
-def address_back(bus: Bus, sender: str) -> Address:
-    """Where an answer to ``sender`` goes: for one elsewhere the way that the question came."""
-    return bus.neighbours.back(sender) or parse(sender)
+def address_back(bus: Bus, sender: str, *, by_link: bool = False) -> Address:
+    """Where an answer to ``sender`` goes: for one elsewhere the way that the question came. Where that was ``by_link``,
+    and the connection has been removed since, it waits until it is there again."""
+    found = bus.neighbours.back(sender)
+    if found is not None:
+        return found
+    address = parse(sender)
+    return replace(address, carrier=address.connection.lower()) if by_link and not address.is_local else address
 
 
 def _intent(draft: Draft, kind: Kind) -> Intent:
@@ -305,9 +325,14 @@ def _place_in_conversation(tx: Tx, draft: Draft, message_id: str) -> _Place:
             raise UnknownMessage(f"Message {parent.id} was not sent to {draft.sender}, who so cannot answer it.")
         return spot
     root = tx.message(draft.thread) if draft.thread else None
-    if root is not None and not person:
+    if root is not None and not person and _is_party(tx, root, me):
         return _Place(thread=root.thread, chain=root.chain, depth=root.depth + 1)
     return _Place(thread=draft.thread or message_id, chain=message_id, depth=0)
+
+
+def _is_party(tx: Tx, message: Envelope, mailbox: str) -> bool:
+    """Whether somebody sent or got it: of another's, an id that one knows is an id like any other."""
+    return message.sender.lower() == mailbox or any(d.mailbox == mailbox for d in tx.deliveries(message.id))
 
 
 def _as_told(tx: Tx, draft: Draft, crossing: Crossing) -> _Place:
@@ -323,36 +348,6 @@ def _as_told(tx: Tx, draft: Draft, crossing: Crossing) -> _Place:
         if draft.kind is Kind.REPLY or (draft.to or "").lower() == parent.sender.lower():
             spot.answers = Parcel(mine, parent)
     return spot
-
-
-def _with_room(
-    bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address], kind: Kind
-) -> tuple[list[Address], list[tuple[str, CallerError]]]:
-    """Those whose mailbox takes it; the others with their refusal. Raises the first refusal when nobody has room."""
-    limits = bus.limits
-    size = size_of(draft.text, draft.body)
-    me = draft.sender.lower()
-    room: list[Address] = []
-    refused: list[tuple[str, CallerError]] = []
-    for address in recipients:
-        load = tx.load(address.mailbox)
-        what: tuple[str, int] | None = None
-        if load.open >= limits.mailbox_deliveries:
-            what = (f"holds {load.open} messages", limits.mailbox_deliveries)
-        elif load.bytes + size > limits.mailbox_bytes:
-            what = (f"holds {load.bytes} bytes", limits.mailbox_bytes)
-        elif kind is not Kind.REPLY and load.by_sender.get(me, 0) >= limits.mailbox_deliveries_per_sender:
-            what = (f"holds {load.by_sender[me]} of yours", limits.mailbox_deliveries_per_sender)
-        if what is None:
-            room.append(address)
-            continue
-        detail = (
-            f"The mailbox of {address} {what[0]}; the limit is {what[1]}. Nothing was stored for it; try again later."
-        )
-        refused.append((str(address), MailboxFull(detail, limit=what[1], retry_after_seconds=5)))
-    if not room:
-        raise refused[0][1]
-    return room, refused
 
 
 def _over_budget(bus: Bus, tx: Tx, envelope: Envelope, now: int) -> bool:

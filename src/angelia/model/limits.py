@@ -22,18 +22,20 @@ class Limits:
     body_depth: int = 32  # deeper JSON is an attack on parsers, not data
     request_bytes: int = 2 * MIB  # one text and one body
     batch_bytes: int = 8 * MIB  # four of the largest requests; a batch is for many small ones
+    arriving_bytes: int = 128 * MIB  # of all requests by TCP that are not whole yet: 16 of the largest batches
     batch_messages: int = 1000  # as many as one sender may have waiting in a mailbox
     reply_bytes: int = 5 * MIB  # a turn's answer is kept whole; beyond this it failed
     mailbox_deliveries: int = 10_000  # days of busy mail; beyond it the reader is gone, and its senders should know
     mailbox_bytes: int = 64 * MIB  # 64 of the largest texts
     mailbox_deliveries_per_sender: int = 1_000  # one flooding sender cannot lock the others out
+    mailbox_bytes_per_sender: int = 16 * MIB  # nor with few that are large: a quarter of the mailbox
     claim_deliveries: int = 100  # more than a reader works off within one lease
     claim_bytes: int = 8 * MIB  # what one answer may weigh in memory; one larger message still goes alone
     query_letters: int = 1_000  # a person's words; who has a whole page to look for has the message
     found_messages: int = 100  # in one page: more than anybody reads before asking better
     open_names: int = 10_000  # each is held in memory; a loop that makes up names must end
-    roster_rows: int = 10_000  # of one push: as many names as a hub knows of its own
-    rosters: int = 64  # each is a person's desktop that relays; more are made up
+    roster_rows: int = 500  # of one push: a person's relay knows tens; every unknown name is looked for in all of them
+    rosters: int = 16  # each is a person's desktop that relays; more are made up
     frame_bytes: int = 8 * MIB  # of the gateway: a turn's longest answer, with its escapes
     gateway_calls: int = 1_000  # of one connection at work: as many as one sender may have waiting in a mailbox
     connections: int = 1_000  # more machines than anybody has; a program that loses its id would make them for ever
@@ -86,6 +88,16 @@ class Limits:
     def idempotency_seconds(self) -> int:
         """How long a settled message still answers its own retry: at least a day, for a laptop that slept."""
         return max(self.settled_keep_seconds, DAY)
+
+    @property
+    def mailbox_deliveries_unproved(self) -> int:
+        """What a mailbox may hold when a sender without proof of its name writes: the last tenth is for the others."""
+        return self.mailbox_deliveries - self.mailbox_deliveries // 10
+
+    @property
+    def mailbox_bytes_unproved(self) -> int:
+        """The same of its bytes."""
+        return self.mailbox_bytes - self.mailbox_bytes // 10
 
 
 NACK_BACKOFF_SECONDS = (1, 2, 4, 8, 16, 32, 60)

@@ -14,7 +14,7 @@ from angelia.model.delivery import Delivery, State
 # Mail to a live stream is open for a moment only: an entry that is empty for that long need not be made anew.
 KEPT = 4_096
 
-# mailbox, sender, then what to add to: open (and the sender's count), ready, queued, bytes
+# mailbox, sender, then what to add to: open (and the sender's count), ready, queued, bytes (and the sender's)
 Change = tuple[str, str, int, int, int, int]
 
 
@@ -53,7 +53,7 @@ def moved(old: Delivery, new: Delivery) -> Change | None:
 
 
 class Loads:
-    """All sums, by mailbox. The keys of ``by_sender`` are lower case."""
+    """All sums, by mailbox. The keys of ``by_sender`` and ``bytes_by_sender`` are lower case."""
 
     __slots__ = ("_of",)
 
@@ -78,10 +78,13 @@ class Loads:
                 count = load.by_sender.get(sender, 0) + opened
                 if count:
                     load.by_sender[sender] = count
+                    load.bytes_by_sender[sender] = load.bytes_by_sender.get(sender, 0) + size
                 else:
-                    del load.by_sender[sender]
+                    del load.by_sender[sender], load.bytes_by_sender[sender]
                 if not load.open and len(self._of) > KEPT:
                     del self._of[mailbox]
+            elif size:  # of sums that were counted anew
+                load.bytes_by_sender[sender] += size
 
     def towards(self, real: "Loads") -> list[Change]:
         """What makes these sums ``real``, which were counted."""
@@ -89,11 +92,13 @@ class Loads:
         for mailbox in self._of.keys() | real._of.keys():
             here, there = self.of(mailbox), real.of(mailbox)
             for sender in here.by_sender.keys() | there.by_sender.keys():
-                if more := there.by_sender.get(sender, 0) - here.by_sender.get(sender, 0):
-                    changes.append((mailbox, sender, more, 0, 0, 0))
-            rest = (there.ready - here.ready, there.queued - here.queued, there.bytes - here.bytes)
+                more = there.by_sender.get(sender, 0) - here.by_sender.get(sender, 0)
+                heavier = there.bytes_by_sender.get(sender, 0) - here.bytes_by_sender.get(sender, 0)
+                if more or heavier:
+                    changes.append((mailbox, sender, more, 0, 0, heavier))
+            rest = (there.ready - here.ready, there.queued - here.queued)
             if any(rest):
-                changes.insert(0, (mailbox, "", 0, *rest))
+                changes.insert(0, (mailbox, "", 0, *rest, 0))
         return changes
 
     def undo(self, changes: Sequence[Change]) -> None:

@@ -11,7 +11,7 @@ from angelia.bus.ask import ask
 from angelia.bus.cancel import requeue
 from angelia.bus.core import close_bus
 from angelia.bus.draft import Accepted, Draft
-from angelia.bus.publish import UNIT_MESSAGES, publish, publish_many
+from angelia.bus.publish import HINTS, UNIT_MESSAGES, publish, publish_many
 from angelia.model.connection import Away
 from angelia.model.delivery import State
 from angelia.model.envelope import Intent, Kind, Lane, Origin
@@ -346,8 +346,8 @@ async def test_a_mailbox_is_bounded_in_bytes() -> None:
     hub = await SmallHub.open(Limits(mailbox_bytes=1000))
     await hub.send(text="x" * 400)
     with pytest.raises(MailboxFull):
-        await hub.send(text="x" * 200)
-    await hub.send(text="x" * 88)
+        await hub.send(text="x" * 200, verified=True)
+    await hub.send(text="x" * 88, verified=True)
     assert hub.bus.store.load("ann").bytes == 1000
 
 
@@ -488,12 +488,25 @@ async def test_each_recipient_of_mail_to_everyone_answers_for_itself(hub: SmallH
 
 async def test_a_thread_given_is_kept_and_carries_its_chain(hub: SmallHub) -> None:
     root = await hub.send()
-    joined = await hub.send("cat", "ann", "me too", thread=root.envelope.id)
+    joined = await hub.send("ann", "cat", "you too", thread=root.envelope.id)
     assert (joined.envelope.thread, joined.envelope.chain, joined.envelope.depth) == (
         root.envelope.id, root.envelope.id, 1,
     )  # fmt: skip
     fresh = await hub.send("cat", "ann", "new", thread=ID)
     assert (fresh.envelope.thread, fresh.envelope.chain, fresh.envelope.depth) == (ID, fresh.envelope.id, 0)
+
+
+async def test_anothers_thread_is_to_a_stranger_like_one_that_is_not_there() -> None:
+    """Or whoever knows an id could use up the hour of two that talk, and learn how deep they are in it."""
+    hub = await SmallHub.open(Limits(chain_per_hour=3))
+    await hub.know("ann", "cat")
+    root = await hub.send()
+    for n in range(9):
+        sent = await hub.send("eve", "cat", str(n), thread=root.envelope.id)
+        envelope = sent.envelope
+        assert (envelope.thread, envelope.chain, envelope.depth) == (root.envelope.id, envelope.id, 0)
+    reply = await hub.send("ann", "bob", "hi", in_reply_to=root.envelope.id)
+    assert reply.deliveries[0].state is State.QUEUED
 
 
 async def test_a_person_starts_a_chain_anew(hub: SmallHub) -> None:
@@ -526,10 +539,10 @@ async def test_a_chain_that_is_too_deep_is_held() -> None:
 async def test_a_chain_that_is_too_fast_is_held_and_goes_on_after_an_hour() -> None:
     hub = await SmallHub.open(Limits(chain_per_hour=3))
     root = await hub.send()
-    states = [(await hub.send("cat", "ann", str(n), thread=root.envelope.id)).deliveries[0].state for n in range(5)]
+    states = [(await hub.send("bob", "ann", str(n), thread=root.envelope.id)).deliveries[0].state for n in range(5)]
     assert states == [State.QUEUED] * 3 + [State.HELD] * 2
     await hub.pass_time(3601)
-    assert (await hub.send("cat", "ann", thread=root.envelope.id)).deliveries[0].state is State.QUEUED
+    assert (await hub.send("bob", "ann", thread=root.envelope.id)).deliveries[0].state is State.QUEUED
 
 
 async def test_by_default_a_chain_has_sixty_four_messages_in_an_hour(hub: SmallHub) -> None:
@@ -541,7 +554,7 @@ async def test_held_mail_says_why_wakes_nobody_and_waits_for_a_person() -> None:
     root = await hub.send()
     await hub.ack(await hub.take_one())
     reader = await hub.listen()
-    held = await hub.send("cat", "ann", "looping", thread=root.envelope.id)
+    held = await hub.send("bob", "ann", "looping", thread=root.envelope.id)
     row = held.deliveries[0]
     assert (row.state, row.reason, row.attempt) == (State.HELD, "chain_budget", 0)
     assert await reader.items() == []
@@ -630,3 +643,19 @@ async def test_a_mailbox_elsewhere_has_bounds_too() -> None:
 
 async def test_everybody_is_everybody_here(linked: LinkedHub) -> None:
     assert all(row.connection is None for row in (await linked.send("bob", "*")).deliveries)
+
+
+async def test_close_names_are_looked_for_a_few_times_in_a_batch(hub: SmallHub) -> None:
+    """Each look takes a millisecond of the loop, in which everybody waits."""
+    await hub.know("annabel")
+    drafts = [Draft(sender="bob", to="anabel", text=str(n)) for n in range(HINTS + 5)]
+    outcomes = await publish_many(hub.bus, drafts)
+    assert [isinstance(each, UnknownAgent) for each in outcomes] == [True] * (HINTS + 5)
+    hinted = [bool(each.extra["suggestions"]) for each in outcomes if isinstance(each, UnknownAgent)]
+    assert hinted == [True] * HINTS + [False] * 5
+
+
+async def test_a_name_at_local_is_nobody_elsewhere(linked: LinkedHub) -> None:
+    assert (await linked.send("bob", "ops", "hi")).deliveries[0].connection is not None
+    with pytest.raises(UnknownAgent):
+        await linked.send("bob", "OPS@Local", "hi")

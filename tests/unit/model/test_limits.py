@@ -30,12 +30,20 @@ def test_what_must_fit_into_another_does() -> None:
     assert limits.text_bytes + limits.body_bytes <= limits.request_bytes <= limits.batch_bytes
     assert limits.text_bytes <= limits.stream_window_bytes <= limits.claim_bytes <= limits.mailbox_bytes
     assert limits.mailbox_deliveries_per_sender <= limits.mailbox_deliveries
+    assert limits.request_bytes <= limits.mailbox_bytes_per_sender == limits.mailbox_bytes // 4
     assert limits.manual_window_deliveries <= limits.stream_window_deliveries <= limits.claim_deliveries
     assert limits.streams_per_agent <= limits.streams
     assert limits.lease_min_seconds <= limits.lease_seconds <= limits.lease_max_seconds <= limits.lease_total_seconds
     assert limits.ttl_min_seconds <= limits.ttl_seconds <= limits.ttl_max_seconds
     assert limits.replay_seconds <= limits.settled_keep_seconds
     assert limits.turn_attempts <= limits.reader_attempts
+
+
+@given(st.integers(1, 100_000), st.integers(1, 1 << 30))
+def test_a_tenth_of_a_mailbox_is_kept_from_senders_without_proof(count: int, size: int) -> None:
+    limits = Limits(mailbox_deliveries=count, mailbox_bytes=size)
+    assert count * 9 <= limits.mailbox_deliveries_unproved * 10 < count * 9 + 10
+    assert size * 9 <= limits.mailbox_bytes_unproved * 10 < size * 9 + 10
 
 
 def test_limits_cannot_be_changed_while_the_hub_runs() -> None:

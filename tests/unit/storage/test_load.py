@@ -10,18 +10,21 @@ def mail(mailbox: str, sign: int = 1) -> Change:
     return found
 
 
-def shown(loads: Loads, mailbox: str) -> tuple[int, int, int, int, dict[str, int]]:
+Shown = tuple[int, int, int, int, dict[str, int], dict[str, int]]
+
+
+def shown(loads: Loads, mailbox: str) -> Shown:
     found = loads.of(mailbox)
-    return found.open, found.ready, found.queued, found.bytes, found.by_sender
+    return found.open, found.ready, found.queued, found.bytes, found.by_sender, found.bytes_by_sender
 
 
 def test_changes_add_up_and_are_taken_back() -> None:
     loads = Loads()
     loads.apply([mail("ann"), mail("ann"), mail("cat")])
-    assert shown(loads, "ann") == (2, 2, 2, 20, {"bob": 2})
+    assert shown(loads, "ann") == (2, 2, 2, 20, {"bob": 2}, {"bob": 20})
     loads.undo([mail("ann"), mail("cat")])
-    assert shown(loads, "ann") == (1, 1, 1, 10, {"bob": 1})
-    assert shown(loads, "cat") == (0, 0, 0, 0, {})
+    assert shown(loads, "ann") == (1, 1, 1, 10, {"bob": 1}, {"bob": 10})
+    assert shown(loads, "cat") == (0, 0, 0, 0, {}, {})
 
 
 def test_no_more_than_some_entries_are_kept_where_nothing_is_open() -> None:
@@ -31,14 +34,15 @@ def test_no_more_than_some_entries_are_kept_where_nothing_is_open() -> None:
     for name in names:
         loads.apply([mail(name, -1)])
     assert len(loads._of) == KEPT
-    assert all(shown(loads, name) == (0, 0, 0, 0, {}) for name in names)
+    assert all(shown(loads, name) == (0, 0, 0, 0, {}, {}) for name in names)
 
 
 def test_sums_that_are_wrong_become_what_was_counted() -> None:
     here, real = Loads(), Loads()
-    here.apply([("ada", "x", 2, 1, 2, 30), ("brook", "y", 1, 1, 1, 5)])
+    here.apply([("ada", "x", 2, 1, 2, 30), ("brook", "y", 1, 1, 1, 5), ("dee", "x", 2, 2, 2, 7)])
     real.apply([("ada", "x", 1, 1, 1, 10), ("ada", "z", 1, 0, 1, 9), ("cleo", "y", 1, 0, 0, 4)])
-    names = ("ada", "brook", "cleo")
+    real.apply([("dee", "x", 2, 2, 2, 8)])  # as many, and heavier
+    names = ("ada", "brook", "cleo", "dee")
     before = [shown(here, name) for name in names]
     changes = here.towards(real)
     here.apply(changes)
