@@ -28,6 +28,7 @@ from angelia.bus.core import Bus, close_bus, open_bus
 from angelia.bus.directory import digest_of
 from angelia.bus.glance import Disk
 from angelia.bus.losses import settle_losses
+from angelia.bus.surroundings import secret_variables, surroundings, without
 from angelia.bus.system import SystemClock, SystemIds
 from angelia.bus.timekeeper import keep_time
 from angelia.connections import connections_of
@@ -59,7 +60,6 @@ from angelia.turns.attempt import Attempts
 from angelia.turns.processes import ChildProcesses
 from angelia.turns.remains import Remains
 from angelia.turns.runner import Runner
-from angelia.turns.surroundings import surroundings
 from angelia.turns.telling import Telling
 
 log = logging.getLogger("angelia.hub")
@@ -127,10 +127,12 @@ async def serve(
         settle_losses(bus)  # what was set aside when the store was opened, and before
         port = tcp[0].getsockname()[1]
         hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED), lambda: _disk(settings, store))
-        children = ChildProcesses(_running(settings))
+        fixed = connections_of(settings)
+        withheld = partial(secret_variables, bus, fixed)
+        children = ChildProcesses(_running(settings), withheld=withheld)
         tools = _tools(settings, children)
         hub.adapters = Desk(tools)
-        hub.links = keeper = _keeper(settings, bus)
+        hub.links = keeper = _keeper(settings, bus, fixed, withheld)
         server = _server(settings, bus, hub, keeper, tcp, unix, files)
         async with asyncio.TaskGroup() as tasks:
             beside = [
@@ -276,7 +278,7 @@ def _hub(
 
 
 def _tools(settings: Settings, children: ChildProcesses) -> Tools:
-    around = surroundings(environment(), os.path.dirname(sys.executable))
+    around = _surroundings()
     turns = _private(os.path.join(settings.data_dir, "turns"))
     return Tools(
         children=children,
@@ -284,6 +286,11 @@ def _tools(settings: Settings, children: ChildProcesses) -> Tools:
         home=around["HOME"],
         private=_private(os.path.join(turns, "private")),
     )
+
+
+def _surroundings() -> dict[str, str]:
+    """What programs see of the hub's environment, secrets that it needs itself still among it."""
+    return surroundings(environment(), os.path.dirname(sys.executable))
 
 
 async def _keep_up(what: str, run: Callable[[], Awaitable[None]]) -> None:
@@ -305,22 +312,21 @@ async def _run_turns(settings: Settings, bus: Bus, tools: Tools, children: Child
         log.info("the turn %s, which the hub before was in the middle of, was ended", key)
     telling = Telling(bus=bus, url=url, tokens=os.path.join(settings.data_dir, "tokens"))
     locks = _private(os.path.join(settings.data_dir, "turns", "locks"))
-
-    def withhold(names: frozenset[str]) -> None:
-        children.withheld = names
-
-    await Runner(bus, tools, Attempts(bus, telling), locks, withhold).run()
+    await Runner(bus, tools, Attempts(bus, telling), locks).run()
 
 
-def _keeper(settings: Settings, bus: Bus) -> Keeper:
+def _keeper(
+    settings: Settings, bus: Bus, fixed: Sequence[Connection], withheld: Callable[[], frozenset[str]]
+) -> Keeper:
     """Who keeps the connections to other hubs and to gateways of Hermes'."""
-    tools = DialTools(environment=environment(), data_dir=settings.data_dir)
+    around = _surroundings()
+    tools = DialTools(environment(), lambda: without(withheld(), around), settings.data_dir)
     key = secret(os.path.join(settings.data_dir, "link.key")).encode()
 
     async def open_line(connection: Connection) -> Dialled:
         return await dial(connection, tools)
 
-    return Keeper(bus, open_line, key, connections_of(settings), settings.hermes_connection)
+    return Keeper(bus, open_line, key, fixed, settings.hermes_connection)
 
 
 def _running(settings: Settings) -> str:

@@ -226,7 +226,7 @@ def _turn_of(env: Environment) -> str | None:
 
 
 def environment() -> dict[str, str]:
-    """All of it, for the one who hands it on to programs (turns/surroundings.py)."""
+    """All of it, for the one who hands it on to programs (bus/surroundings.py)."""
     return dict(os.environ)
 
 

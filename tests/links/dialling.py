@@ -1,7 +1,7 @@
 """What tests of dialling share: connections to a stand-in, a line while a block runs, and why there is none."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,12 @@ SILENCE = 0.3  # seconds for a line, where nobody says anything
 
 
 def tools(seconds: float = SECONDS, **variables: str) -> DialTools:
-    return DialTools({"PATH": os.defpath, **variables}, "/nowhere", seconds=seconds)
+    return lent({"PATH": os.defpath, **variables}, seconds=seconds)
+
+
+def lent(environment: Mapping[str, str], folder: str = "/nowhere", seconds: float = SECONDS) -> DialTools:
+    """What dialling needs, where programs see the whole environment."""
+    return DialTools(environment, lambda: environment, folder, seconds)
 
 
 def to(server: Server | int, **more: Any) -> Connection:

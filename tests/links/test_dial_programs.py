@@ -17,7 +17,7 @@ from angelia.links.port import Kind, LineLost
 from angelia.links.process import ProcessWire
 from angelia.model.connection import Connection, Speaks
 from tests.acceptance.hub import MARGIN, Hub, environment, hub
-from tests.links.dialling import SILENCE, dialled, kind_of, trouble
+from tests.links.dialling import SILENCE, dialled, kind_of, lent, trouble
 from tests.links.lines import LOOPS, SECONDS, at_work
 
 
@@ -43,7 +43,7 @@ def shell(script: str, **more: Any) -> Connection:
 
 
 def tools(home: Path, seconds: float = SECONDS, **variables: str) -> DialTools:
-    return DialTools(environment(home, **variables), str(home), seconds=seconds)
+    return lent(environment(home, **variables), str(home), seconds)
 
 
 def saying(payload: object) -> str:
@@ -170,7 +170,7 @@ async def test_a_first_line_without_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["exec:nobody-has-this x", "exec:/nobody/has/this", "exec:./this", "docker://box"])
 async def test_a_program_that_is_not_there(target: str, tmp_path: Path) -> None:
     (tmp_path / "this").write_text("#!/bin/sh\n")
-    with_tools = DialTools({"PATH": str(tmp_path)}, str(tmp_path))
+    with_tools = lent({"PATH": str(tmp_path)}, str(tmp_path))
     found = await trouble(Connection(name="box", target=target), with_tools)
     assert kind_of(found) == (Kind.UNREACHABLE, True)
     assert "There is no program '" in found.problem
@@ -213,7 +213,40 @@ async def test_a_container_is_reached_by_docker(tmp_path: Path) -> None:
     ready = {"method": "event", "params": {"type": "gateway.ready", "payload": {"product": "angelia"}}}
     program.write_text(f"#!/bin/sh\necho '{json.dumps(ready)}'\necho \"$*\"\ncat\n")
     program.chmod(0o700)
-    with_tools = DialTools({"PATH": f"{tmp_path}:{os.defpath}"}, str(tmp_path))
+    with_tools = lent({"PATH": f"{tmp_path}:{os.defpath}"}, str(tmp_path))
     async with dialled(Connection(name="box", target="docker://box-1"), with_tools) as found:
         assert await found.wire.receive() == b"exec -i box-1 angelia gateway --stdio"
         assert found.speaks is Speaks.HUB
+
+
+# ---------------------------------------------------------------------------------------------- what a program gets
+
+SAYS_ITS_ENVIRONMENT = "#!/bin/sh\nenv > {}\nexit 1\n"
+
+
+async def test_what_a_program_gets_is_asked_when_it_starts_and_is_not_the_hubs_own(tmp_path: Path) -> None:
+    seen, withheld = tmp_path / "seen", {"OLD"}
+    hubs = {**environment(tmp_path), "OLD": "s3cr3t-1", "NEW": "s3cr3t-2", "SSH_AUTH_SOCK": "/agent"}
+
+    def around() -> dict[str, str]:
+        return {name: value for name, value in hubs.items() if name not in withheld}
+
+    with_tools = DialTools(hubs, around, str(tmp_path))
+    await trouble(shell(f"env > {seen}"), with_tools)
+    assert "s3cr3t-1" not in seen.read_text()
+    assert {"SSH_AUTH_SOCK=/agent", "NEW=s3cr3t-2", f"PATH={hubs['PATH']}"} <= set(seen.read_text().splitlines())
+    withheld.add("NEW")
+    await trouble(shell(f"env > {seen}"), with_tools)
+    assert "s3cr3t" not in seen.read_text()
+
+
+async def test_the_program_of_a_tunnel_does_not_get_what_its_own_connection_signs_in_with(tmp_path: Path) -> None:
+    """Even when the connection is tried before it is kept: to pair, say."""
+    seen, program = tmp_path / "seen", tmp_path / "ssh"
+    program.write_text(SAYS_ITS_ENVIRONMENT.format(seen))
+    program.chmod(0o700)
+    with_tools = lent({"PATH": f"{tmp_path}:{os.defpath}", "BOX": "s3cr3t", "SSH_AUTH_SOCK": "/agent"}, str(tmp_path))
+    way = Connection(name="box", target="ssh://box?forward=9119", token_variable="BOX")
+    await trouble(way, with_tools)
+    assert "SSH_AUTH_SOCK=/agent" in seen.read_text().splitlines()
+    assert "s3cr3t" not in seen.read_text()

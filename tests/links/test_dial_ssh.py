@@ -18,7 +18,7 @@ from angelia.links.port import Kind, LineLost
 from angelia.links.process import ProcessWire
 from angelia.model.connection import Connection, Speaks
 from tests.acceptance.hub import ROOT, Hub, eventually, free_port, hub
-from tests.links.dialling import SECRET, dialled, kind_of, secret_in, tools, trouble
+from tests.links.dialling import SECRET, dialled, kind_of, lent, secret_in, tools, trouble
 from tests.links.lines import LOOPS, SECONDS, at_work
 from tests.links.stand_ins.server import hermes, served
 
@@ -40,7 +40,7 @@ class Machine:
 
     @property
     def tools(self) -> DialTools:
-        return DialTools({**tools().environment, "PATH": f"{self.bin}:{os.defpath}"}, "/nowhere", seconds=SECONDS)
+        return lent({**tools().environment, "PATH": f"{self.bin}:{os.defpath}"})
 
     def to(self, host: str = "", query: str = "", **more: str) -> Connection:
         target = f"ssh://{host or f'{getpass.getuser()}@127.0.0.1:{self.port}'}{query}"
@@ -218,7 +218,7 @@ async def test_a_tunnel_that_does_not_end_by_itself_is_ended(machine: Machine, t
     script.chmod(0o700)
     async with served(hermes()) as server:
         way = machine.to(query=f"?forward={server.port}")
-        async with dialled(way, DialTools({"PATH": f"{tmp_path}:{os.defpath}"}, "/nowhere", seconds=SECONDS)) as found:
+        async with dialled(way, lent({"PATH": f"{tmp_path}:{os.defpath}"})) as found:
             assert found.speaks is Speaks.HERMES
 
 

@@ -335,3 +335,22 @@ async def test_the_end_of_a_warm_child_is_that_of_its_group(tmp_path: Path) -> N
     await eventually(lambda: not runs(child))
     assert await warm.wait() == -signal.SIGKILL
     assert list((tmp_path / "running").iterdir()) == []
+
+
+async def test_what_is_withheld_is_asked_whenever_a_program_starts(tmp_path: Path) -> None:
+    withheld = {"A"}
+    children = ChildProcesses(str(tmp_path / "running"), withheld=lambda: frozenset(withheld))
+    given = {**PLAIN, "A": "first", "B": "second"}
+    assert b"first" not in (await sh(children, "env", environment=given)).stdout
+    withheld.add("B")
+    ended = await sh(children, "env", environment=given)
+    assert b"first" not in ended.stdout
+    assert b"second" not in ended.stdout
+    warm = await children.start(["/usr/bin/env"], environment=given, folder="/", line_bytes=LIMIT, note="k")
+    try:
+        printed = await warm.stdout.read()
+    finally:
+        await warm.end()
+    assert b"PATH=" in printed
+    assert b"first" not in printed
+    assert b"second" not in printed

@@ -5,7 +5,6 @@ the new one overlap while one is rotated. A token is shown once and kept as its 
 that a name has come to need reads no more of it.
 """
 
-import base64
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -14,10 +13,12 @@ from angelia.bus.core import Bus
 from angelia.bus.directory import digest_of
 from angelia.bus.events import What
 from angelia.bus.ports import Tx
+from angelia.bus.rosters import is_online
 from angelia.bus.runs import ADAPTERS
 from angelia.model.address import RESERVED, SEED_AGENTS, check_handle
 from angelia.model.agent import Agent, Token
 from angelia.model.errors import BadName, BadRequest, NotAllowed, NotFound, TooLarge
+from angelia.model.tokens import written
 
 OVERLAP_SECONDS = 300  # an old token still works for so long after a rotation: time to restart what uses it
 FORGET_BATCH = 256
@@ -33,7 +34,7 @@ class Keep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """How one agent stands: ``online`` with a live stream; what waits for it and since when."""
+    """How one agent stands: ``online`` as others are told it; what waits for it and since when."""
 
     agent: Agent
     online: bool
@@ -100,7 +101,7 @@ async def make_token(bus: Bus, caller: Caller, name: str) -> tuple[str, Token]:
     if name.lower() in RESERVED:
         raise BadName(f"'{name}' is reserved and cannot be keyed.")
     own_only(caller, name)
-    secret = base64.urlsafe_b64encode(bus.ids.secret()).rstrip(b"=").decode()
+    secret = written(bus.ids.secret())
 
     def unit(tx: Tx) -> Token:
         now = bus.clock.now()
@@ -108,18 +109,25 @@ async def make_token(bus: Bus, caller: Caller, name: str) -> tuple[str, Token]:
         bus.directory.put(tx, replace(agent, keyed=True, member=True))
         if not agent.keyed:  # whoever reads it now has shown no token
             tx.then(lambda: _end_reading(bus, agent.mailbox))
-        for old in (token for token in tx.tokens() if token.mailbox == agent.mailbox):
-            if old.ends_at is None:
-                bus.directory.put_token(tx, replace(old, ends_at=now + OVERLAP_SECONDS * 1000))
-            elif old.ends_at <= now:
-                bus.directory.remove_token(tx, old)
-        token = Token(id=bus.ids.message_id()[-16:], mailbox=agent.mailbox, digest=digest_of(secret), created_at=now)
-        bus.directory.put_token(tx, token)
+        token = issue(bus, tx, agent.mailbox, secret)
         tx.then(lambda: bus.events.note(What.TOKEN_MADE, now, agent.handle))
         return token
 
     token = await bus.store.write(unit)
     return secret, token
+
+
+def issue(bus: Bus, tx: Tx, holder: str, secret: str) -> Token:
+    """Give a holder (a mailbox, or a desktop's key) a token, inside a unit; its older ones end soon."""
+    now = bus.clock.now()
+    for old in (token for token in tx.tokens() if token.mailbox == holder):
+        if old.ends_at is None:
+            bus.directory.put_token(tx, replace(old, ends_at=now + OVERLAP_SECONDS * 1000))
+        elif old.ends_at <= now:
+            bus.directory.remove_token(tx, old)
+    token = Token(id=bus.ids.message_id()[-16:], mailbox=holder, digest=digest_of(secret), created_at=now)
+    bus.directory.put_token(tx, token)
+    return token
 
 
 async def revoke_token(bus: Bus, caller: Caller, name: str, token_id: str) -> None:
@@ -174,7 +182,7 @@ async def roster(bus: Bus, only: str | None = None) -> list[Presence]:
     return [
         Presence(
             agent,
-            online=bus.streams.own(agent.mailbox) is not None,
+            online=is_online(bus, agent) is True,
             queued=bus.store.load(agent.mailbox).queued,
             oldest_unread_at=oldest.get(agent.mailbox),
         )

@@ -11,6 +11,8 @@ import time
 from random import getrandbits
 from typing import TypeVar
 
+from angelia.model.tokens import is_like_a_token, written
+
 T = TypeVar("T")
 _FORWARD = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -43,8 +45,10 @@ class SystemIds:
         return uuid7()
 
     def secret(self) -> bytes:
-        """32 random bytes."""
-        return os.urandom(32)
+        """32 random bytes. Those (of 1,400 one) whose token would not look like one are thrown away."""
+        while not is_like_a_token(written(found := os.urandom(32))):
+            pass
+        return found
 
 
 def uuid7() -> str:

@@ -13,18 +13,13 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from angelia.cli.show import visible
+from angelia.model.tokens import HIDDEN, masked
 
 LETTERS = 2_000  # of one message or one line of a traceback
 _VALUE = re.compile(r"%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]")
 _BREAK = re.compile(r"[:;,(]")
-# An agent's token is 43 signs (32 bytes), the owner's 64, a lease's has two numbers before its 24.
-_TOKENS = re.compile(
-    r"(?<![\w-])(?:"
-    r"(?=[\w-]*[a-z])(?=[\w-]*[A-Z])(?=[\w-]*\d)[A-Za-z0-9_-]{43}|[0-9a-f]{64}|\d+-\d+-[0-9a-f]{24}"
-    r")(?![\w-])"
-    r"|(?i:(?<=bearer )\S+|(?<=token=)[^\s&\"']+)"
-)
-_HIDDEN = "(token)"
+# Where a token stands, whatever it looks like: it may be another program's.
+_SAID_TO_BE = re.compile(r"(?i:(?<=bearer )\S+|(?<=token=)[^\s&\"']+)")
 
 
 def event_of(template: str) -> str:
@@ -36,7 +31,7 @@ def event_of(template: str) -> str:
 def safe(text: str) -> str:
     """A text as it may stand in a line of the log."""
     more = len(text) - LETTERS
-    shown = _TOKENS.sub(_HIDDEN, text[: LETTERS + 200])  # so that none is cut in two and stays
+    shown = masked(_SAID_TO_BE.sub(HIDDEN, text[: LETTERS + 200]))  # so that none is cut in two and stays
     shown = visible(shown[:LETTERS], multiline=False)
     return shown if more <= 0 else f"{shown} … and {more} more letters"
 

@@ -46,9 +46,11 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """What is wrong with the arguments: with the usage beside it, or for programs as any other error."""
+        from angelia.model.tokens import masked  # noqa: PLC0415 - for those commands alone that fail
+
         if self.as_json:
             raise UsageError(message)
-        super().error(message)
+        super().error(masked(message))
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -86,19 +88,26 @@ def parse(made: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
         raise Described(made)
     if isinstance(made, CommandParser):
         made.as_json = "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
-    words = {f"\0{place}": word for place, word in enumerate(argv) if _is_text(word)}
-    shielded = [f"\0{place}" if _is_text(word) else word for place, word in enumerate(argv)]
+    words = {f"\0{place}": word for place, word in enumerate(argv) if _is_text(word) or _is_second(place, argv)}
+    shielded = [sign if (sign := f"\0{place}") in words else word for place, word in enumerate(argv)]
     found, left = made.parse_known_args(shielded)
     if left:  # words that stand apart, or too many of them; this way takes longer
         found = made.parse_intermixed_args(shielded)
     for name, value in vars(found).items():
-        if isinstance(value, str) and value in words:
-            setattr(found, name, words[value])
+        if isinstance(value, str):
+            setattr(found, name, words.get(value, value))
+        elif isinstance(value, list):
+            setattr(found, name, [words.get(each, each) if isinstance(each, str) else each for each in value])
     return found
 
 
 def _is_text(word: str) -> bool:
     return word.startswith("-") and any(sign.isspace() for sign in word.partition("=")[0])
+
+
+def _is_second(place: int, argv: list[str]) -> bool:
+    """Whether it is a ``--`` behind another: a word like any there, of which argparse makes nothing."""
+    return argv[place] == "--" and "--" in argv[:place]
 
 
 def seconds(word: str) -> float:

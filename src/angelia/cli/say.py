@@ -45,16 +45,20 @@ def aside(words: str) -> None:
 
 
 def trouble(error: Exception, *, as_json: bool) -> None:
-    """Why a command did not do what it should."""
+    """Why a command did not do what it should; a token that somebody typed into a wrong place is not repeated."""
+    from angelia.model.tokens import masked  # noqa: PLC0415 - for those commands alone that fail
+
     if as_json:
-        print(json.dumps({"error": _described(error)}, ensure_ascii=True), file=sys.stderr)
+        described = _described(error)
+        described["detail"] = masked(str(described["detail"]))
+        print(json.dumps({"error": described}, ensure_ascii=True), file=sys.stderr)
         return
     words = str(error) or type(error).__name__
     if isinstance(error, HubError):
         words = f"{error.detail} ({error.code})"
     elif isinstance(error, AskFailed):
         words = f"{error.text or 'it failed'} ({error.reason})"
-    aside(words)
+    aside(masked(words))
     message_id = getattr(error, "message_id", "")
     if message_id:
         aside(f"what became of it: angelia message {message_id}")

@@ -6,7 +6,8 @@ What must stay true:
   on the way there is closed again.
 - A line is handed out after its first frame, ``gateway.ready``, which says who is there. Nothing is taken for what it
   does not say it is.
-- No secret is part of a command line, a log or an error. What a target holds is data: no shell reads it here.
+- No secret is part of a command line, a program's environment, a log or an error. What a target holds is data: no
+  shell reads it here.
 
 What is said over a line does not belong here.
 """
@@ -17,14 +18,16 @@ import shlex
 import shutil
 import ssl
 import stat
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 
+from angelia.bus.surroundings import without
 from angelia.links import troubles
 from angelia.links.place import NoAnswer, Place
 from angelia.links.port import FRAME_BYTES, Dialled, LineLost, Trouble, Wire
@@ -49,10 +52,11 @@ _SSH = (
 
 @dataclass(frozen=True, slots=True)
 class DialTools:
-    """What dialling needs of the hub. ``environment``: the hub's own, for programs that it starts and secrets that
-    stand there; ``data_dir``: its folder."""
+    """What dialling needs of the hub. ``environment``: the hub's own, for secrets that stand there; ``surroundings``:
+    what programs see of it, asked whenever one is started; ``data_dir``: its folder."""
 
     environment: Mapping[str, str]
+    surroundings: Callable[[], Mapping[str, str]]
     data_dir: str
     seconds: float = OPEN_SECONDS
     frame_bytes: int = FRAME_BYTES
@@ -83,9 +87,10 @@ async def dial(connection: Connection, tools: DialTools) -> Dialled:
 async def _command(connection: Connection, argv: list[str], tools: DialTools) -> Dialled:
     """A command that speaks on its standard input and output. Whoever may start it there is its owner."""
     where = f"'{os.path.basename(argv[0])}'" if argv[0] != "ssh" else f"ssh to {connection.name}"
-    argv = [_program(argv[0], tools.environment), *argv[1:]]
+    around = _surroundings(connection, tools)
+    argv = [_program(argv[0], around), *argv[1:]]
     try:
-        wire = await ProcessWire.start(argv, tools.environment, max_bytes=tools.frame_bytes)
+        wire = await ProcessWire.start(argv, around, max_bytes=tools.frame_bytes)
     except OSError as error:
         raise troubles.of_network(error, where) from None
     async with _closed_unless_well(wire):
@@ -100,6 +105,11 @@ async def _command(connection: Connection, argv: list[str], tools: DialTools) ->
             raise troubles.unknown(f"At {where}, {lost}.") from None
         speaks = _speaks(ready, connection.speaks, where)
         return Dialled(wire, speaks, by_owner=True, ready=ready)
+
+
+def _surroundings(connection: Connection, tools: DialTools) -> dict[str, str]:
+    """What a program that is started now gets; not this connection's own secrets, though it may not be kept yet."""
+    return without(connection.secret_variables, tools.surroundings())
 
 
 def _program(name: str, environment: Mapping[str, str]) -> str:
@@ -121,8 +131,9 @@ async def _ssh(connection: Connection, target: str, tools: DialTools) -> Dialled
         far = connection.command or _COMMAND
         return await _command(connection, [*argv, "-o", "ClearAllForwardings=yes", "--", host, far], tools)
     port = int(forward[0])
-    tunnel = (_program("ssh", tools.environment), *argv[1:], "-W", f"127.0.0.1:{port}", "--", host)
-    place = Place("127.0.0.1", port, tunnel=tunnel, environment=tools.environment)
+    around = partial(_surroundings, connection, tools)
+    tunnel = (_program("ssh", around()), *argv[1:], "-W", f"127.0.0.1:{port}", "--", host)
+    place = Place("127.0.0.1", port, tunnel=tunnel, environment=around)
     return await _server(connection, place, tools)
 
 

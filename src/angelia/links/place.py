@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -53,15 +53,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A server. ``prefix``: what its paths begin with. ``tunnel``: a program that leads there, and its environment;
-    without one it is reached by TCP."""
+    """A server. ``prefix``: what its paths begin with. ``tunnel``: a program that leads there, and what
+    gives it its environment whenever it is started; without one it is reached by TCP."""
 
     host: str
     port: int
     prefix: str = ""
     tls: ssl.SSLContext | None = None
     tunnel: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Callable[[], Mapping[str, str]] = dict
 
     @property
     def name(self) -> str:
@@ -116,7 +116,7 @@ class Place:
     async def tunnelled(self, *, keep: bool = False) -> AsyncIterator[Tunnel]:
         """A tunnel to there while the block runs; ``keep``: and afterwards, if the block went well. What fails in the
         block because the tunnel ended raises that: ``Ended``."""
-        tunnel = Tunnel.start(self.tunnel, self.environment)
+        tunnel = Tunnel.start(self.tunnel, self.environment())
         well = False
         try:
             yield tunnel

@@ -1,13 +1,15 @@
 """Who a message is for: ``handle``, ``handle@connection``, ``#room`` or ``*``.
 
 What must stay true: a name is checked here and nowhere else; two spellings that differ only in case are one mailbox;
-nothing that fails the grammar ever becomes a path, a query or a key. An empty recipient is an error, never "everyone".
+nothing that fails the grammar ever becomes a path, a query or a key, and no token becomes a name. An empty recipient is
+an error, never "everyone".
 """
 
 import re
 from dataclasses import dataclass, field
 
 from angelia.model.errors import BadName
+from angelia.model.tokens import is_like_a_token, masked
 
 LOCAL = "local"
 EVERYONE = "*"
@@ -60,8 +62,13 @@ def check_handle(name: object, what: str = "agent") -> str:
     """Return ``name`` if it is a handle, else raise ``BadName`` saying what a handle is."""
     if not isinstance(name, str) or not name:
         raise BadName(f"The {what} is missing: it is {_RULE}.")
+    if is_like_a_token(name):
+        raise BadName(
+            f"The {what} that is named looks like a token, so it is not repeated here. A name stands there; a token "
+            "goes into the header Authorization. Nothing was done."
+        )
     if _NAME.fullmatch(name) is None:
-        raise BadName(f"'{name[:80]}' is no name of an agent or a connection: it is {_RULE}.")
+        raise BadName(f"'{masked(name[:200])[:80]}' is no name of an agent or a connection: it is {_RULE}.")
     return name
 
 

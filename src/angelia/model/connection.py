@@ -35,8 +35,7 @@ class Connection:
     and may write here (None: all). Both as handles, lower case. ``token_file``, ``password_file``, ``ca_file``: full
     paths; ``token_variable``, ``password_variable``: names in the hub's environment. ``command``: what ssh runs there.
     ``hub``: the id of the hub behind it, once known; ``key``: what only that hub and this one know, after pairing.
-    ``fixed``: it stands in the settings, so that no command removes it. ``epochs``: of this hub's store and of that
-    one's, when they last met.
+    ``fixed``: it stands in the settings, so that no command removes it.
     """
 
     name: str
@@ -55,12 +54,16 @@ class Connection:
     hub: str | None = None
     key: bytes | None = None
     fixed: bool = False
-    epochs: tuple[str, str] | None = None
 
     @property
     def id(self) -> str:
         """The name as a key, lower case: mail for it is carried under this."""
         return self.name.lower()
+
+    @property
+    def secret_variables(self) -> frozenset[str]:
+        """Names in the hub's environment that hold its secrets, and so are for no program."""
+        return frozenset(filter(None, (self.token_variable, self.password_variable)))
 
     def shares(self, handle: str) -> bool:
         """Whether the other side may see, and write to, an agent."""

@@ -2,7 +2,7 @@
 
 What must stay true: a code means one thing for ever; ``detail`` says what happened, what was and was not stored and
 what to do next, and holds nothing internal. Doors turn these into their own form; drivers' errors are turned into
-these at the edge, so that no other kind leaves the bus.
+these at the edge, so that no other kind leaves the bus. A token that a caller put into a wrong place is not repeated.
 
     AngeliaError
     ├─ CallerError           the caller can mend it
@@ -17,6 +17,8 @@ these at the edge, so that no other kind leaves the bus.
        └─ DiskFull 507 · OutcomeUnknown 503 · Stopping 503 · Unwell 503
 """
 
+from angelia.model.tokens import masked
+
 
 class AngeliaError(Exception):
     """The root. ``extra`` holds what helps: ``limit``, ``suggestions``, ``holder``, ``retry_after_seconds``."""
@@ -27,8 +29,8 @@ class AngeliaError(Exception):
     retry = False
 
     def __init__(self, detail: str, **extra: object) -> None:
-        super().__init__(detail)
-        self.detail = detail
+        self.detail = masked(detail)
+        super().__init__(self.detail)
         self.extra = extra
 
 
@@ -137,7 +139,7 @@ class LeaseLost(Conflict):
 
 
 class NameTaken(Conflict):
-    """The name belongs to somebody's key."""
+    """The name that a connection is to have stands for a hub here already."""
 
     code, title = "name_taken", "The name is taken"
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from angelia.model.tokens import masked
 from angelia.protocol.foreign_json import Malformed, read, write
 
 PARSE_ERROR = -32700
@@ -66,8 +67,8 @@ def result(id: Id, value: object) -> bytes:
 
 def error(id: Id, code: int, message: str, data: Mapping[str, object] | None = None) -> bytes:
     """The answer to a call that did not. ``data``: what a program can act on; its ``reason`` is ``unknown`` where it
-    says none."""
-    told = {"code": code, "message": message, "data": {"reason": UNKNOWN, **(data or {})}}
+    says none. A token in ``message`` is not repeated."""
+    told = {"code": code, "message": masked(message), "data": {"reason": UNKNOWN, **(data or {})}}
     return write({"jsonrpc": "2.0", "id": id, "error": told})
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO
 
+from angelia.bus.surroundings import without
 from angelia.turns.child import GRACE_SECONDS, Ended
 from angelia.turns.groups import led_by
 from angelia.turns.remains import Remains
@@ -35,15 +36,22 @@ _PIECE_BYTES = 65536  # what a pipe holds
 
 class ChildProcesses:
     """Starts programs, each in a process group of its own that is noted on disk while it runs. ``grace_seconds``: how
-    long what is asked to end may take; a hub that stops has less time than a turn that does. ``withheld``: variables
-    that no program gets, whatever it is given: secrets that the hub itself needs for its agents."""
+    long what is asked to end may take; a hub that stops has less time than a turn that does."""
 
-    def __init__(self, folder: str, *, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Takes the folder for notes, which is made and shut to others; and how long what is asked to end may take."""
+    def __init__(
+        self,
+        folder: str,
+        *,
+        withheld: Callable[[], frozenset[str]] = frozenset,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        """Takes the folder for notes, which is made and shut to others; and how long what is asked to end may take.
+        ``withheld``: variables that no program gets, whatever it is given: secrets that the hub itself needs; asked
+        whenever one is started."""
         self._remains = Remains(folder)
         self._folder = folder
         self.grace_seconds = grace_seconds
-        self.withheld: frozenset[str] = frozenset()
+        self._withheld = withheld
 
     async def run(
         self,
@@ -103,7 +111,7 @@ class ChildProcesses:
     ) -> "_Child":
         if not argv or not os.path.isabs(argv[0]):
             raise ValueError(f"a program is started by its absolute path: {argv[:1]}")
-        given = {name: value for name, value in environment.items() if name not in self.withheld}
+        given = without(self._withheld(), environment)
         process = subprocess.Popen(
             argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=given, cwd=folder,
             start_new_session=True, bufsize=0,

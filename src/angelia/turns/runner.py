@@ -10,7 +10,7 @@ What must stay true:
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 
 from angelia.bus import turns
@@ -19,7 +19,6 @@ from angelia.bus.runs import ADAPTERS, Run
 from angelia.model.errors import DiskFull, OutcomeUnknown, Stopping, Unwell
 from angelia.model.failure import Reason
 from angelia.model.limits import nack_delay
-from angelia.protocol.adapters import secrets_in
 from angelia.turns.adapters.port import Tools
 from angelia.turns.attempt import Attempts
 from angelia.turns.slots import Slots
@@ -32,14 +31,10 @@ SICK_SECONDS = 5.0  # until the next try of a store that is unwell, or of a lock
 
 
 class Runner:
-    """Runs turns until it is cancelled. ``locks``: the folder of turn locks of agents that have none of their own.
-    ``withhold``: is told which variables hold secrets of adapters, and so are for no program."""
+    """Runs turns until it is cancelled. ``locks``: the folder of turn locks of agents that have none of their own."""
 
-    def __init__(
-        self, bus: Bus, tools: Tools, attempts: Attempts, locks: str, withhold: Callable[[frozenset[str]], None]
-    ) -> None:
+    def __init__(self, bus: Bus, tools: Tools, attempts: Attempts, locks: str) -> None:
         self._bus, self._tools, self._attempts, self._locks = bus, tools, attempts, locks
-        self._withhold = withhold
         self._slots = Slots(bus)
         self._workers: dict[str, _Worker] = {}
 
@@ -51,7 +46,6 @@ class Runner:
             with self._bus.runs.signals.watch(ADAPTERS) as watch:
                 while True:
                     ticket = watch.ticket()
-                    self._withhold(frozenset().union(*map(secrets_in, self._wanted().values())))
                     for mailbox, spec in self._wanted().items():
                         worker = self._workers.get(mailbox)
                         if worker is None or worker.retired:

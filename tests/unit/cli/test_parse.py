@@ -31,6 +31,8 @@ def made() -> argparse.ArgumentParser:
         (["bob", "-hello there"], "-hello there"),
         (["bob", "--intent of this=that"], "--intent of this=that"),
         (["bob", "--", "--help"], "--help"),
+        (["bob", "--", "--"], "--"),
+        (["--", "bob", "--"], "--"),
         (["bob", "--intent", "request", "--", "-x"], "-x"),
     ],
 )
@@ -42,6 +44,12 @@ def test_texts(words: list[str], text: str | None) -> None:
 def test_an_options_value_may_look_like_an_option_too() -> None:
     assert parse.parse(made(), ["bob", "hi", "--intent", "-x y"]).intent == "-x y"
     assert parse.parse(made(), ["bob", "hi", "--intent=-x y"]).intent == "-x y"
+
+
+def test_texts_of_which_there_may_be_many() -> None:
+    parser = parse.parser("try", "Try.", "angelia try it")
+    parser.add_argument("words", nargs="*")
+    assert parse.parse(parser, ["-a b", "c", "--", "--", "-d"]).words == ["-a b", "c", "--", "-d"]
 
 
 @pytest.mark.parametrize("words", [[], ["bob", "a", "b"], ["bob", "--int", "x"], ["bob", "-x"]])

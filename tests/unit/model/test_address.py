@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from angelia.model.address import EVERYONE, RESERVED, SEED_AGENTS, Address, check_handle, mailbox_of, parse
 from angelia.model.errors import BadName
+from angelia.model.tokens import is_like_a_token
 
 FIRST = st.sampled_from(string.ascii_letters + string.digits)
 REST = st.text(string.ascii_letters + string.digits + "_-", max_size=63)
-HANDLES = st.builds(str.__add__, FIRST, REST)
+HANDLES = st.builds(str.__add__, FIRST, REST).filter(lambda name: not is_like_a_token(name))
+TOKEN = "aVery1Kn0wnToken-of_43_signs-LikeOthers8888"
 
 WRONG = [
     "", " ", "-x", "_x", ".", "..", "../../etc", "a/b", "a\\b", "a b", "a\n", "\na", "a\0", "NUL.", "a.", "a:b", "é",
@@ -106,3 +108,15 @@ def test_a_refusal_quotes_no_more_than_a_name() -> None:
     with pytest.raises(BadName) as refused:
         check_handle("x" * 100_000)
     assert len(refused.value.detail) < 300
+
+
+@pytest.mark.parametrize("token", [TOKEN, "0123456789abcdef" * 4])
+def test_a_token_is_no_name_and_the_refusal_does_not_repeat_it(token: str) -> None:
+    for text in (token, f"#{token}", f"{token}@mac", f"mac@{token}"):
+        with pytest.raises(BadName, match="looks like a token") as refused:
+            parse(text)
+        assert token[:16] not in refused.value.detail
+    for text in (f"Bearer {token}", f"_{token}", f" {token} ", " " * 60 + token):  # no name anyway
+        with pytest.raises(BadName) as refused:
+            check_handle(text)
+        assert token[:16] not in refused.value.detail

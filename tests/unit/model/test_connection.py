@@ -32,6 +32,12 @@ def test_a_limit_to_nobody_is_no_limit_to_all() -> None:
     assert not rack.accepts("ops")
 
 
+def test_the_variables_of_its_secrets_are_those_that_it_names() -> None:
+    assert Connection(name="rack", user="ada", token_file="/t").secret_variables == set()
+    assert Connection(name="rack", token_variable="T").secret_variables == {"T"}
+    assert Connection(name="rack", user="ada", password_variable="P").secret_variables == {"P"}
+
+
 @pytest.mark.parametrize(
     "name", [*sorted(RESERVED), "LOCAL", "Human", "", "a b", "x/y", "-x", "x" * 65, None, 7, ["x"]]
 )

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from angelia.model import errors
-from angelia.model.errors import AngeliaError, CallerError, HubError
+from angelia.model.errors import AngeliaError, BadRequest, CallerError, HubError
 
 # Branches of the tree that nothing raises by themselves.
 BRANCHES = {"AngeliaError", "CallerError", "Forbidden", "Conflict", "HubError"}
@@ -64,3 +64,11 @@ def test_the_tree_in_the_docstring_names_every_error() -> None:
 def test_an_error_carries_what_helps() -> None:
     error = errors.TooLarge("The text is over 10 bytes.", limit=10)
     assert (error.detail, str(error), error.extra) == ("The text is over 10 bytes.",) * 2 + ({"limit": 10},)
+
+
+def test_no_error_repeats_a_token() -> None:
+    token = "aVery1Kn0wnToken-of_43_signs-LikeOthers8888"
+    refused = BadRequest(f"There is nothing at /v1/agents/{token}/mail.", limit=3)
+    assert refused.detail == str(refused) == "There is nothing at /v1/agents/(token)/mail."
+    assert token not in repr(refused)
+    assert refused.extra == {"limit": 3}

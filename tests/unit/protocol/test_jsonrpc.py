@@ -136,3 +136,10 @@ def test_the_shapes_are_those_of_hermes() -> None:
         b'{"jsonrpc":"2.0","method":"event","params":{"type":"bot_relay.outbox.pending","payload":{}}}'
     )
     assert b'"type":"x","session_id":"s","payload":1' in event("x", 1, session_id="s")
+
+
+def test_an_error_does_not_repeat_a_token() -> None:
+    token = "aVery1Kn0wnToken-of_43_signs-LikeOthers8888"
+    assert json.loads(error(1, -32601, f"There is no method '{token}'."))["error"]["message"] == (
+        "There is no method '(token)'."
+    )
