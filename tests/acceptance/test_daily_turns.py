@@ -100,7 +100,7 @@ def test_an_adapter_is_changed_and_taken_away_and_mail_waits_meanwhile(running: 
     join(running, "echo", "cat")
     assert running.run("join", "echo", "--title", "Echo").returncode == 0
     assert running.run("ask", "echo", "one").stdout == "one\n"
-    assert "away, command" in running.run("agents").stdout
+    assert "online, command" in running.run("agents").stdout
     join(running, "echo", "wc -w")
     assert running.run("ask", "echo", "one two three").stdout.strip() == "3"
     assert running.run("join", "echo", "--no-adapter").returncode == 0

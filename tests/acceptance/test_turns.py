@@ -3,17 +3,21 @@
 import json
 import os
 import shlex
+import signal
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance.hub import MARGIN, Hub, Stream, eventually, hub
+
+GONE_SECONDS = 5
 
 # An agent: it says in a file that it begins and ends, and does what the message says.
 AGENT = """
@@ -112,6 +116,28 @@ def test_a_failure_comes_back_with_its_reason(on: Turns) -> None:
     on.join("scout")
     assert on.ask("scout", "fail")["failure"]["reason"] == "provider_auth_or_access"
     assert len(on.lines("begin")) == 1
+
+
+def test_nobody_is_woken_by_writing_to_itself_nor_by_an_ack(on: Turns) -> None:
+    """And neither holds up the mail of others, however much of it waits."""
+    on.join("scout")
+    mine = [on.at.send("SCOUT", f"note {n}", "scout", intent=("inform", "request")[n % 2])["id"] for n in range(200)]
+    acks = [on.at.send("scout", f"thanks {n}", "ann", intent="ack")["id"] for n in range(200)]
+    short = on.at.send("scout", "soon over", "scout", intent="request", ttl_seconds=1)["id"]
+    (row,) = on.at.receipt(mine[1])["deliveries"]
+    assert (row["state"], row["expected"].partition(";")[0]) == ("queued", "nobody is woken by what it sent to itself")
+    assert "queued; is shown with the agent's next turn" in on.at.run("send", "scout", "ok", "--intent", "ack").stdout
+    row = on.outcome(short)
+    assert (row["state"], row["reason"]) == ("failed", "queued_expired")
+    assert on.ask("scout", "hello")["reply"]["text"] == "scout heard: hello"
+    on.at.restart()
+    assert on.ask("scout", "still there?")["reply"]["text"] == "scout heard: still there?"
+    assert [line[3] for line in on.lines("begin")] == ["'hello'", "'still there?'"]
+    assert {on.at.state(each) for each in mine} == {"queued"}
+    assert {on.at.state(each) for each in acks[:20]} == {"delivered"}  # they were shown with a turn
+    with Stream(on.at, "/v1/agents/scout/stream?ack=auto") as stream:
+        got = [event.json["message"]["id"] for event in stream.messages(len(acks) + 1 - 2 * 20 + 1 + len(mine))]
+    assert got[-len(mine) :] == mine
 
 
 def test_one_at_a_time_in_order_and_others_side_by_side(on: Turns) -> None:
@@ -218,6 +244,21 @@ def test_a_program_that_is_gone_is_said_and_mail_does_not_wait_for_it(on: Turns)
     moved.unlink()
     failure = on.ask("scout", "hello")["failure"]
     assert failure["reason"] == "missing_config"
+
+
+@pytest.mark.parametrize(("replay", "runs"), [("never", 1), ("once", 2)])
+def test_a_question_to_a_program_that_dies_ends_with_it(on: Turns, replay: str, runs: int) -> None:
+    """F058. Whoever asked waits no longer than until then, although it would have waited on."""
+    on.join("scout")
+    with ThreadPoolExecutor(1) as asking:
+        asked = asking.submit(on.ask, "scout", "sleep 50", wait=30, replay=replay)
+        for count in range(1, runs + 1):
+            eventually(lambda: len(on.lines("begin")) == count, 20)  # noqa: B023 - looked at before the next
+            os.kill(eventually(lambda: group_of(on)), signal.SIGKILL)
+        failure = asked.result(GONE_SECONDS * MARGIN)["failure"]
+    assert failure["reason"] == "outcome_unknown"
+    assert "SIGKILL" in failure["text"]
+    assert len(on.lines("begin")) == runs
 
 
 # --------------------------------------------------------------------------------------------------- the hub ends, dies

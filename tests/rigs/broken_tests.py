@@ -37,6 +37,19 @@ def _bite(file: str, old: str, new: str, *tests: str) -> Bite:
 BETWEEN_HUBS = "acceptance/test_bad_network.py::test_between_hubs_each_message_crosses_once_through_all_of_it"
 CLOCKS = "acceptance/test_clocks_and_freezes.py::"
 FAULTS: dict[str, Bite] = {
+    # ---- who is woken, and who is there
+    "somebody is woken by writing to itself": _bite(
+        "bus/place.py",
+        "OWN_LANE if mailbox == sender and address.carrier is None else others_lane",
+        "others_lane",
+        "unit/bus/test_turns.py::test_what_it_sent_to_itself_holds_up_no_mail_of_others",
+    ),
+    "whoever has an adapter is there": _bite(
+        "bus/rosters.py",
+        "bus.working.works(agent) else None",
+        "agent.adapter is not None else None",
+        "unit/bus/test_rosters.py::test_one_is_there_while_its_adapter_works_and_else_nobody_knows",
+    ),
     # ---- the network and the disk
     "a head may take for ever": _bite(
         "doors/http/protocol.py",

@@ -27,6 +27,7 @@ from angelia.bus.signals import Signals
 from angelia.bus.streams import Streams
 from angelia.bus.timers import Timers
 from angelia.bus.turnstile import Turnstile
+from angelia.bus.working import Working
 from angelia.model.errors import DiskFull, Stopping, Unwell
 from angelia.model.limits import Limits
 
@@ -54,6 +55,7 @@ class Bus:
     presence: Presence = field(default_factory=Presence)
     remotes: Remotes = field(default_factory=Remotes)
     runs: Runs = field(default_factory=Runs)
+    working: Working = field(default_factory=Working)
     timers: Timers = field(default_factory=Timers)
     events: Events = field(default_factory=Events)
     stopping: bool = False
@@ -74,13 +76,15 @@ class Bus:
         agent = self.directory.find(name.lower())
         return (agent.handle if agent else name), proved
 
-    def wake(self, mailbox: str, carrier: str | None = None) -> None:
-        """Something can be taken from this mailbox: say so to whoever waits on it, or fetches it for another hub."""
+    def wake(self, mailbox: str, carrier: str | None = None, *, turn: bool = True) -> None:
+        """Something can be taken from this mailbox: say so to whoever waits on it, or fetches it for another hub.
+        ``turn``: it may start one."""
         self.streams.wake(mailbox)
         self.signals.wake(mailbox)
         if carrier is not None:
             self.signals.wake("@" + carrier)
-        self.runs.signals.wake(mailbox)
+        if turn:
+            self.runs.signals.wake(mailbox)
 
     def submit(
         self, unit: Callable[[Tx], object], *, lazy: bool = False, essential: bool = True, weight: int | None = None
@@ -111,6 +115,7 @@ async def open_bus(store: Store, clock: Clock, ids: Ids, limits: Limits, name: s
     await bus.directory.open(store, clock.now())
     await bus.remotes.open(store)
     await bus.neighbours.open(store, name)
+    await bus.working.open(store)
     return bus
 
 

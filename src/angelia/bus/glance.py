@@ -11,8 +11,10 @@ from typing import Any
 
 from angelia.bus.core import Bus
 from angelia.bus.ports import Library, Load, Scope, View
+from angelia.bus.runs import OWN_LANE
 from angelia.model.address import PERSON
 from angelia.model.connection import Condition
+from angelia.model.delivery import Delivery
 from angelia.model.limits import DAY, HOUR, MIB, MINUTE
 
 NEARLY_FULL_BYTES = 1024 * MIB  # a matter of days; the hub keeps its last 64 MiB back for acks
@@ -23,6 +25,7 @@ COUNTED = 1000  # dead letters, held messages, rows that were set aside
 FIGHT = 3  # takeovers within a minute: whoever restarts makes one
 NAMED = 20  # agents that are named for one kind of trouble
 PATIENCE_SECONDS = 2.0
+_OWN = " that it sent to itself, which wakes nobody"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +39,14 @@ class Disk:
 
 @dataclass(slots=True)
 class Glance:
-    """``waiting_since``: when what an agent would be handed next was accepted (UTC ms), by handle."""
+    """``waiting_since``: when what an agent would be handed next was accepted (UTC ms), by handle. ``own``: for whom
+    nothing waits but what they sent to themselves."""
 
     dead: int = 0
     held: int = 0
     set_aside: int = 0
     waiting_since: dict[str, int] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
 
@@ -77,7 +82,8 @@ async def glance(bus: Bus, failing: str | None, disk: Disk | None, links: Sequen
         *_named(_near(bus, box) for box in boxes),
         *_named(_of_link(link, now) for link in sorted(links, key=_worst_first)),
         *_named(
-            f"nobody reads {box.name}: {box.load.queued:,} wait, the next one for {_span(age)}"
+            f"nobody reads {box.name}: {box.load.queued:,} wait{_OWN if box.name in found.own else ''}, "
+            f"the next one for {_span(age)}"
             for box, age in sorted(unread, key=lambda row: -row[1])
             if box.mailbox != PERSON
         ),
@@ -102,10 +108,10 @@ def _crowd(bus: Bus, box: _Box) -> str:
 async def _read(bus: Bus, found: Glance, boxes: list[_Box]) -> bool:
     """False where that failed."""
 
-    def work(view: View) -> tuple[int, tuple[int, int], dict[str, int]]:
+    def work(view: View) -> tuple[int, tuple[int, int], dict[str, Delivery]]:
         heads = {box.name: view.waiting(Scope(mailbox=box.mailbox), 1, 1) for box in boxes}
-        waiting_since = {name: head[0].delivery.accepted_at for name, head in heads.items() if head}
-        return view.set_aside_count(COUNTED), view.stuck(COUNTED), waiting_since
+        first = {name: head[0].delivery for name, head in heads.items() if head}
+        return view.set_aside_count(COUNTED), view.stuck(COUNTED), first
 
     reading = bus.store.read(work)
     reading.add_done_callback(_seen)
@@ -113,7 +119,9 @@ async def _read(bus: Bus, found: Glance, boxes: list[_Box]) -> bool:
         return True
     if reading.exception() is not None:
         return False
-    found.set_aside, (found.held, found.dead), found.waiting_since = reading.result()
+    found.set_aside, (found.held, found.dead), first = reading.result()
+    found.waiting_since = {name: delivery.accepted_at for name, delivery in first.items()}
+    found.own = {name for name, delivery in first.items() if delivery.lane == OWN_LANE}  # it is behind all others
     return True
 
 

@@ -11,6 +11,7 @@ from angelia.bus.claim import owns
 from angelia.bus.core import Bus
 from angelia.bus.jams import Jam
 from angelia.bus.ports import Page, View
+from angelia.bus.runs import OWN_LANE, wakes
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Intent, check_id
 from angelia.model.errors import BadRequest, MailboxFull, UnknownMessage
@@ -69,6 +70,9 @@ def held_until(bus: Bus, delivery: Delivery) -> int | None:
     return lease.ends if lease is not None else None
 
 
+_HANDS: dict[Hand | None, str] = {Hand.TURN: "its turn is running", Hand.LINK: "on its way to the hub there"}
+
+
 def expected(bus: Bus, delivery: Delivery, intent: Intent) -> str | None:
     """What should happen next, in a few plain words; None when nothing will."""
     if delivery.state is State.QUEUED:
@@ -77,18 +81,24 @@ def expected(bus: Bus, delivery: Delivery, intent: Intent) -> str | None:
             return _jammed(bus, jam)
         if delivery.deferred and jam is None:
             return "came back unfinished; it is offered again shortly"
-        if (run := bus.runs.busy.get(delivery.mailbox)) is not None:
+        own = delivery.lane == OWN_LANE
+        if (run := bus.runs.busy.get(delivery.mailbox)) is not None and not own:
             return f"the agent is busy with another message{_for(bus, run.since)}; it takes this one afterwards"
         if bus.streams.own(delivery.mailbox) is not None:
             return "the agent is connected and takes it next"
         if delivery.connection is not None:
             return _on_its_way(bus, delivery.connection)
         agent = bus.directory.find(delivery.mailbox)
-        if agent is not None and agent.adapter is not None and intent is not Intent.ACK:
+        woken = agent is not None and agent.adapter is not None
+        if woken and own:
+            return "nobody is woken by what it sent to itself; waits until the agent reads its mailbox"
+        if woken and not wakes(delivery, intent):
+            return "is shown with the agent's next turn"
+        if woken:
             return "the hub wakes the agent for it"
         return "waits until the agent reads its mailbox"
     if delivery.state is State.LEASED:
-        where = "its turn is running" if delivery.hand is Hand.TURN else "in the agent's hands"
+        where = _HANDS.get(delivery.hand, "in the agent's hands")
         return where + _for(bus, delivery.leased_at or bus.clock.now())
     if delivery.state is State.FORWARDED:
         there = "the hub there" if _by_link(bus, delivery.connection) else "its relay"

@@ -1,12 +1,14 @@
 """The hub's own words: the notice that tells a sender how its request ended.
 
 What must stay true: a notice goes only to the sender of a request, never to the hub or to presence, is never answered
-and never causes another. It is exempt from the mailbox's bounds: the outcome of what was accepted is always told.
+and never causes another. It is exempt from the mailbox's bounds: the outcome of what was accepted is always told. Of
+what somebody sent to itself it is an ``ack``: nobody is woken by writing to itself, nor by what became of that.
 """
 
 from angelia.bus.core import Bus
 from angelia.bus.place import place
 from angelia.bus.ports import Parcel, Tx
+from angelia.bus.runs import OWN_LANE
 from angelia.model.address import HUB, PRESENCE, parse
 from angelia.model.envelope import Envelope, Intent, Kind, Origin, fingerprint
 from angelia.model.failure import Reason, prose
@@ -29,7 +31,7 @@ def tell_of_failure(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str 
         id=bus.ids.message_id(),
         sender=HUB,
         to=about.sender,
-        intent=Intent.INFORM,
+        intent=Intent.ACK if delivery.lane == OWN_LANE else Intent.INFORM,
         kind=Kind.NOTICE,
         text=text,
         body=body,

@@ -3,7 +3,7 @@
 What must stay true: a delivery starts *leased* only when its taker is known inside the unit: a waiting ask, or the
 agent's own stream with room and nothing queued before it, or the link to the hub that it goes to, on such terms
 (``bus/carriers.py``). The attempt is on disk in that same commit, and the hand-over happens after it, in the order of
-``seq``. Everything else is queued (or held), and the mailbox is woken.
+``seq``. Everything else is queued (or held), and the mailbox is woken; its adapter only for what starts a turn.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from angelia.bus.carriers import Carrier
 from angelia.bus.core import Bus
 from angelia.bus.ports import Parcel, Tx
 from angelia.bus.push import push
+from angelia.bus.runs import OWN_LANE, wakes
 from angelia.bus.streams import Stream, reserve
 from angelia.model.address import Address
 from angelia.model.delivery import LANE_ORDER, Delivery, Hand, State
@@ -37,15 +38,16 @@ def place(
     ``owes``: the connection that it came by, which is to be told what becomes of it."""
     now, size = bus.clock.now(), envelope.size
     rows: list[Delivery] = []
-    made: dict[tuple[Hand | None, str | None, bool], Delivery] = {}  # one of each kind, like which the others are made
+    made: dict[tuple[Hand | None, str | None, bool, int], Delivery] = {}  # one of each kind, others are made like it
     takers: list[_Taker] = []
-    lane, sender = LANE_ORDER[envelope.lane], envelope.sender.lower()
+    others_lane, sender = LANE_ORDER[envelope.lane], envelope.sender.lower()
     for address in recipients:
         mailbox = address.mailbox
         jammed = bus.jams.find(mailbox, sender) is not None
         taker = None if held or jammed else _taker(bus, tx, envelope, address)
         hand = None if taker is None else taker.hand
-        seq, kind = tx.next_seq(), (hand, address.carrier, jammed)
+        lane = OWN_LANE if mailbox == sender and address.carrier is None else others_lane
+        seq, kind = tx.next_seq(), (hand, address.carrier, jammed, lane)
         if (like := made.get(kind)) is not None:
             rows.append(like.beside(seq, mailbox, str(address)))
         else:
@@ -115,7 +117,7 @@ def _hand_over(bus: Bus, envelope: Envelope, rows: Sequence[Delivery], takers: S
     for row, taker in zip(rows, takers, strict=True):
         if taker is None:
             if row.state is State.QUEUED and not row.deferred:
-                bus.wake(row.mailbox, row.connection)
+                bus.wake(row.mailbox, row.connection, turn=wakes(row, envelope.intent))
         elif isinstance(taker, Stream):
             handed.append((taker, Parcel(row, envelope)))
         elif isinstance(taker, Carrier):

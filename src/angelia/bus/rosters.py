@@ -1,8 +1,8 @@
 """Whom each connection is told of: the union of all others, never its own.
 
 What must stay true: an agent's row names its home and the way there, so that no hub takes a row that has passed it. A
-connection that is limited to named agents hears of those alone. ``online`` is true with a stream or something that
-wakes the agent, absent where nobody knows, and false only where mail for it would be refused here.
+connection that is limited to named agents hears of those alone. ``online`` is true with a stream or an adapter that
+works (``bus/working.py``), absent where nobody knows, and false only where mail for it would be refused here.
 """
 
 from collections import Counter
@@ -25,13 +25,13 @@ CHANGES = "@changes"  # and at once, when ``changes`` may be another
 def tell_changes(bus: Bus) -> None:
     """From now on, ``CHANGES`` is waked."""
     told = partial(bus.signals.wake, CHANGES)
-    bus.directory.on_change = bus.neighbours.on_change = bus.streams.on_change = told
+    bus.directory.on_change = bus.neighbours.on_change = bus.streams.on_change = bus.working.on_change = told
 
 
 def changes(bus: Bus) -> tuple[int, ...]:
     """Another value whenever what others are told may be another."""
     attached, age = hash(frozenset(bus.streams.attached)), bus.remotes.age(bus.clock.now())
-    return bus.directory.changes, bus.neighbours.changes, attached, age
+    return bus.directory.changes, bus.neighbours.changes, bus.working.changes, attached, age
 
 
 def rows_for_hub(bus: Bus, connection: Connection) -> list[HubRow]:
@@ -77,7 +77,7 @@ def afar(bus: Bus) -> dict[str, Remote]:
 
 def is_online(bus: Bus, agent: Agent) -> bool | None:
     """Whether an agent of this hub is there; None where nobody knows."""
-    return True if agent.adapter is not None or bus.streams.own(agent.mailbox) is not None else None
+    return True if bus.streams.own(agent.mailbox) is not None or bus.working.works(agent) else None
 
 
 def _names(row: Row) -> set[str]:

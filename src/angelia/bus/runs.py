@@ -1,8 +1,10 @@
-"""The turns that run now, and those that ran lately.
+"""The turns that run now, those that ran lately, and what starts one.
 
 What must stay true: while an agent's turn runs, no other hand gets mail of its mailbox. ``busy`` is changed only inside
 units, on the store's thread, so that "a turn runs" has one order with every commit; all else belongs to the event loop.
-What ran lately is for people to look at, bounded, and lost with the process.
+What ran lately is for people to look at, bounded, and lost with the process. Nobody is woken by an ``ack``, nor by what
+it sent to itself: that has a lane of its own behind all others', so that however much of it waits, a turn has none of
+it to look through.
 """
 
 from collections import deque
@@ -11,11 +13,19 @@ from dataclasses import dataclass, field
 
 from angelia.bus.ports import Parcel, Tx
 from angelia.bus.signals import Signals
+from angelia.model.delivery import LANE_ORDER, Delivery
+from angelia.model.envelope import Intent
 from angelia.model.failure import Reason
 
 ADAPTERS = "@adapters"
 PLACES = "@places"  # a turn ended, or its agent began to wait for another
 LATELY = 200  # turns that ended, kept for a look: some days of a person's agents
+OWN_LANE = max(LANE_ORDER.values()) + 1  # what an agent of this hub sent to itself
+
+
+def wakes(delivery: Delivery, intent: Intent) -> bool:
+    """Whether a turn is run for it, where its agent is woken by turns."""
+    return delivery.lane != OWN_LANE and intent is not Intent.ACK
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +34,7 @@ class Run:
 
     ``stop``: ends it early (None: there is nothing to end yet); ``stopped``: somebody asked for that. ``route``,
     ``usage`` and ``report`` are what the adapter said; ``outcome``: ``answered``, ``accepted``, ``failed``, ``held``,
-    ``given back``, or None while it runs.
+    ``given back``, or None while it runs. ``spec``: how the agent is reached in it, once that is known.
     """
 
     mailbox: str
@@ -33,6 +43,7 @@ class Run:
     notes: list[Parcel]
     since: int
     kind: str = ""
+    spec: bytes | None = None
     orphan: bool = False
     stop: Callable[[], None] | None = None
     stopped: bool = False

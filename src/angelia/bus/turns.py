@@ -8,12 +8,13 @@ What must stay true:
 - The answer and the end of the delivery are one unit, and so are a failure and the notice of it. An answer is exempt
   from the bounds of the sender's mailbox: the outcome of what was accepted is always told.
 - Answers and notices are handed to the agent, and what its turn says to them goes nowhere: no two agents answer each
-  other for ever. An ``ack`` starts no turn; it is shown with the next one.
+  other for ever. An ``ack`` starts no turn; it is shown with the next one. What an agent sent to itself starts none and
+  is shown with none: it waits for a reader. Neither holds up what stands behind it (``bus/runs.py``: ``wakes``).
 - A turn whose outcome nobody knows follows the message's ``replay``. After a start, what the hub before was in the
   middle of is still leased, and counts as such.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from angelia.bus.claim import expire, hand_over
 from angelia.bus.core import Bus
@@ -23,13 +24,16 @@ from angelia.bus.moves import give_back, move
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Scope, Tx
 from angelia.bus.publish import accept
-from angelia.bus.runs import Run
+from angelia.bus.runs import OWN_LANE, Run, wakes
+from angelia.bus.working import shown_by
+from angelia.model.agent import Agent
 from angelia.model.delivery import Delivery, Event, Hand, State
 from angelia.model.envelope import Envelope, Intent, Kind, Replay
 from angelia.model.errors import NotFound
 from angelia.model.failure import Reason
 
-LOOKED_AT = 128  # what waits before the first that starts a turn: acks and notices of presence
+LOOKED_AT = 128  # of what waits, where the first starts no turn: acks and notices of presence stand before what does
+STEP = 4  # times as many as before are read where none of those did
 NOTES = 20  # acks that are shown with a turn
 NOTES_BYTES = 64 * 1024
 GIVEN_BACK = "given back"  # no turn began
@@ -78,16 +82,33 @@ def _next(bus: Bus, tx: Tx, mailbox: str) -> tuple[Parcel | None, list[Parcel]]:
     now = bus.clock.now()
     notes: list[Parcel] = []
     size = 0
-    for parcel in tx.waiting(Scope(mailbox=mailbox), LOOKED_AT, bus.limits.claim_bytes):
-        envelope = parcel.envelope
-        if parcel.delivery.attempt == 0 and parcel.delivery.expires_at <= now:
+    for parcel in _waiting(bus, tx, mailbox):
+        delivery, envelope = parcel
+        if delivery.lane == OWN_LANE:
+            break  # and so is all behind it
+        if delivery.attempt == 0 and delivery.expires_at <= now:
             expire(bus, tx, parcel)
-        elif envelope.intent is not Intent.ACK:
+        elif wakes(delivery, envelope.intent):
             return parcel, notes
         elif envelope.kind is not Kind.NOTICE and len(notes) < NOTES and size + envelope.size <= NOTES_BYTES:
             notes.append(parcel)
             size += envelope.size
     return None, []
+
+
+def _waiting(bus: Bus, tx: Tx, mailbox: str) -> Iterator[Parcel]:
+    """What waits there, in its order. Read in steps that grow: nearly always the first is what is looked for."""
+    seen: set[int] = set()
+    count, size = 1, 1
+    while True:
+        for parcel in tx.waiting(Scope(mailbox=mailbox), count, size):
+            if parcel.delivery.key not in seen:
+                seen.add(parcel.delivery.key)
+                yield parcel
+        load = tx.load(mailbox)
+        if count >= load.ready and size >= load.bytes:
+            return
+        count, size = max(count * STEP, LOOKED_AT), max(size * STEP, bus.limits.claim_bytes)
 
 
 def _run(bus: Bus, mailbox: str, parcel: Parcel, notes: list[Parcel], kind: str) -> Run:
@@ -250,6 +271,14 @@ def stop(bus: Bus, message_id: str) -> Run:
     return run
 
 
+def looked_at(bus: Bus, agent: Agent, *, works: bool) -> None:
+    """Somebody looked whether an agent can be woken as it is set up: keep what was seen."""
+    spec = agent.adapter
+    if spec is not None and bus.working.works(agent) is not works:
+        now = bus.clock.now()
+        bus.submit(lambda tx: bus.working.learn(tx, agent.mailbox, spec, works=works, now=now), essential=False)
+
+
 def _here(tx: Tx, run: Run) -> Delivery | None:
     """The delivery as it is now, where it is still this turn's attempt."""
     here = tx.delivery(run.parcel.delivery.key)
@@ -285,6 +314,9 @@ def _settle_notes(bus: Bus, tx: Tx, run: Run, event: Event) -> None:
 
 def _over(bus: Bus, tx: Tx, run: Run, outcome: str, reason: Reason | None) -> None:
     bus.runs.end(tx, run)
+    works = shown_by(outcome, reason)
+    if works is not None and run.spec is not None:
+        bus.working.learn(tx, run.mailbox, run.spec, works=works, now=bus.clock.now())
 
     def effect() -> None:
         run.outcome, run.reason, run.ended = outcome, reason, bus.clock.now()

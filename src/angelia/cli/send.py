@@ -68,7 +68,7 @@ def show(answer: dict[str, Any], way: session.Way, *, as_json: bool) -> None:
 def _told(row: dict[str, Any], way: session.Way) -> str:
     """What became of one delivery so far."""
     to, state = str(row["to"]), str(row["state"])
-    if row.get("expected"):  # of what goes to another machine, which may be off
+    if row.get("expected"):  # of what goes to another machine, which may be off, or wakes nobody
         return f"{to}: {state}; {row['expected']}"
     if state in ("queued", "leased") and _is_woken(to, way):
         return f"{to} is woken by it"

@@ -84,7 +84,7 @@ class HealthOut(Identity, kw_only=True):
 
 
 class Online(Struct):
-    """Whether an agent has a live stream."""
+    """Whether an agent is there: with a live stream, or an adapter that works."""
 
     online: bool
 
@@ -132,6 +132,14 @@ class RevokedOut(Struct):
     """Which token is worthless now."""
 
     revoked: str
+
+
+class DesktopTokenOut(Struct):
+    """A desktop's new token, shown this once."""
+
+    desktop: str
+    id: str
+    token: str
 
 
 class StoppingOut(Struct):

@@ -278,8 +278,8 @@ class AdapterOut(Out):
 
 
 class AgentOut(Out, kw_only=True, omit_defaults=False):
-    """An agent and how it stands. ``presence``: ``online`` with a live stream, else ``away``. ``adapter``: what kind of
-    agent its turns are run as, where the hub wakes it.
+    """An agent and how it stands. ``presence``: ``online`` with a live stream or an adapter that works, as far as is
+    known, else ``away``. ``adapter``: what kind of agent its turns are run as, where the hub wakes it.
 
     Of one on another connection: ``presence`` is ``online``, ``offline`` or ``unknown``; ``profile`` is its name at
     Hermes, ``connection_label`` its connection's for people.
@@ -349,7 +349,7 @@ shown = Newest(lambda envelope: encode(message_out(envelope)))
 
 
 def sent_row(delivery: Delivery, expected: str | None = None) -> DeliveryOut:
-    """A delivery in the answer to a send: whom, which number, which state; of one for elsewhere what is expected."""
+    """A delivery in the answer to a send: whom, which number, which state; of some what is expected."""
     return DeliveryOut(to=delivery.to, seq=delivery.seq, state=delivery.state.word, expected=expected)
 
 

@@ -44,6 +44,7 @@ class Attempts:
     async def run(self, run: Run, way: Way) -> bool:
         """Run it, once more where that is right, and store what became of it. False where no turn began, because
         somebody else is at work in that conversation: then the message is back in its place, to wait on."""
+        run.spec = way.spec
         turn = await self.telling.turn(run, way, again=False)
         outcome = await self._once(run, way, turn)
         if isinstance(outcome, Failed) and not outcome.began and outcome.reason in BUSY and not run.stopped:
@@ -55,8 +56,8 @@ class Attempts:
 
     async def resume(self, run: Run, way: Way) -> None:
         """The hub before was in the middle of it: look what became of it, and go on from there."""
+        run.kind, run.spec = way.kind, way.spec
         turn = await self.telling.turn(run, way, again=True)
-        run.kind = way.kind
         await self._settle(run, way, turn, Lost("The hub ended while its turn ran.", "none"))
 
     async def _settle(self, run: Run, way: Way, turn: Turn, outcome: Outcome) -> None:

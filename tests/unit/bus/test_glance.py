@@ -58,6 +58,16 @@ async def test_mail_that_nobody_reads_is_a_problem_after_a_while(hub: SmallHub) 
     assert (await look(hub)).problems == ["nobody reads ann: 2 wait, the next one for 2 h"]
 
 
+async def test_what_waits_for_nobody_but_its_own_sender_is_said_to_be_so(hub: SmallHub) -> None:
+    await hub.send_all("one", "two", sender="ann")
+    await hub.clock.advance(2 * 3600)
+    told = "nobody reads ann: 2 wait that it sent to itself, which wakes nobody, the next one for 2 h"
+    assert (await look(hub)).problems == [told]
+    await hub.send()
+    await hub.clock.advance(3600)
+    assert (await look(hub)).problems == ["nobody reads ann: 3 wait, the next one for 1 h"]
+
+
 async def test_mail_that_somebody_reads_is_none_however_old(hub: SmallHub) -> None:
     reader = (await hub.listen(hand=Hand.MANUAL)).jam()
     await hub.send_all(*map(str, range(40)))  # more than it may hold

@@ -183,7 +183,7 @@ async def test_what_is_expected_next_is_said_from_the_place_that_knows(hub: Smal
 async def test_held_mail_says_that_a_person_must_act() -> None:
     hub = await SmallHub.open(Limits(chain_depth=0))
     root = await hub.send()
-    held = await hub.send("cat", "ann", thread=root.envelope.id)
+    held = await hub.send("bob", "ann", thread=root.envelope.id)
     assert "person" in str(expected(hub.bus, held.deliveries[0], Intent.INFORM))
 
 

@@ -26,6 +26,17 @@ async def test_the_sender_of_a_request_that_nobody_took_is_told_why(hub: SmallHu
     assert "ann" in (notice.text or "")
 
 
+async def test_of_what_was_sent_to_oneself_one_is_told_without_being_woken(hub: SmallHub) -> None:
+    await hub.send("ann", "ann", intent="request", ttl_seconds=5)
+    await hub.send("ann", "ann", intent="request", ttl_seconds=60)
+    await hub.pass_time(6)
+    for parcel in await hub.take("ann"):
+        await hub.ack(parcel)
+    await hub.pass_time(60)
+    told = [(notice.kind, notice.intent, notice.reason) for notice in await hub.notices("ann")]
+    assert told == [(Kind.NOTICE, Intent.ACK, "queued_expired"), (Kind.NOTICE, Intent.ACK, "delivery_timeout")]
+
+
 @pytest.mark.parametrize("intent", [None, "inform", "ack"])
 async def test_whoever_wanted_no_answer_is_told_nothing(intent: str | None) -> None:
     hub = await SmallHub.open(FEW)

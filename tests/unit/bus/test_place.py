@@ -4,11 +4,11 @@ import asyncio
 
 from angelia.bus.ask import ask, finished
 from angelia.bus.draft import Draft
-from angelia.model.delivery import Hand, State
-from angelia.model.envelope import Kind
+from angelia.model.delivery import LANE_ORDER, Hand, State
+from angelia.model.envelope import Kind, Lane
 from angelia.model.limits import Limits
 from tests.fakes.clock import settle
-from tests.fakes.small_hub import ShortWay, SmallHub
+from tests.fakes.small_hub import ShortWay, SmallHub, texts
 from tests.fakes.two_hubs import Neighbourhood
 
 
@@ -37,6 +37,23 @@ async def test_a_door_that_waits_writes_it_at_once_and_the_others_in_their_turn(
     await hub.send(text="behind that")
     assert [text for _, text in door.written] == ["while it waits"]
     assert await reader.read() == ["while bytes are left", "behind that"]
+
+
+async def test_what_is_for_oneself_stands_behind_all_others_and_keeps_its_own_order(hub: SmallHub) -> None:
+    await hub.send_all("1", "2", sender="ann")
+    await hub.send("ann", "ann", "3", lane=Lane.PERSON)
+    await hub.send("bob", "ann", "bob's")
+    await hub.send("human", "ann", "a person's", lane=Lane.PERSON)
+    assert texts(await hub.take()) == ["a person's", "bob's", "1", "2", "3"]
+
+
+async def test_a_name_elsewhere_is_never_oneself() -> None:
+    """Whether it is what it says there, and whom it wakes, is the business of its own hub."""
+    mid = (await Neighbourhood.of(mid="ann"))["mid"]
+    await mid.push("mac", {"profile": "ann", "connection_id": "vps-1"})
+    for sender, to in (("ann@vps-1", "ann"), ("ann@vps-1", "ann@vps-1"), ("ann", "ann@vps-1")):
+        (row,) = (await mid.send(sender, to)).deliveries
+        assert (row.mailbox, row.lane) == (to, LANE_ORDER[Lane.NORMAL])
 
 
 async def test_the_row_on_disk_is_the_one_that_was_answered(hub: SmallHub) -> None:

@@ -8,18 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from angelia.bus.agents import remove_agent
+from angelia.bus.agents import put_agent, remove_agent
+from angelia.bus.caller import ADMIN
 from angelia.bus.neighbours import place_id
 from angelia.bus.rosters import CHANGES, changes, rows_for_hermes, rows_for_hub, tell_changes
 from angelia.bus.subscribe import detach
+from angelia.bus.turns import begin, failed, looked_at
 from angelia.model.connection import Away
+from angelia.model.failure import Reason
 from angelia.model.limits import Limits
+from angelia.protocol.bot_relay_rows import Row
 from angelia.protocol.hub import HubRow
 from tests.fakes.clock import settle
 from tests.fakes.two_hubs import LinkedHub, Neighbourhood
 
 OPS: dict[str, object] = {"profile": "ops", "connection_id": "vps-1", "title": "Ops Bot", "description": "runs it"}
 HERMES = {"hermes", "openclaw"}  # known everywhere from the start
+GONE, CAT = b'{"kind":"command","argv":["/gone"]}', b'{"kind":"command","argv":["/bin/cat"]}'
 
 
 @pytest.fixture
@@ -29,6 +34,11 @@ async def three() -> Neighbourhood:
     await found.line("lap", "mid")
     await found.line("mid", "rack")
     return await found.meet()
+
+
+def to_hermes(hub: LinkedHub, connection: str) -> list[Row]:
+    """What a gateway of Hermes' behind a connection would be told."""
+    return rows_for_hermes(hub.bus, hub.bus.neighbours.require(connection), "here")
 
 
 def told(hub: LinkedHub, connection: str) -> dict[str, HubRow]:
@@ -100,6 +110,42 @@ async def test_one_is_there_while_it_listens_and_else_nobody_knows(three: Neighb
     reader = await mid.listen("max")
     assert told(mid, "lap")["max@mid"].online is True
     await reader.close()
+    assert told(mid, "lap")["max@mid"].online is None
+
+
+async def test_one_is_there_while_its_adapter_works_and_else_nobody_knows(three: Neighbourhood) -> None:
+    mid = three["mid"]
+    gone = await put_agent(mid.bus, ADMIN, "max", None, None, GONE)
+    assert told(mid, "lap")["max@mid"].online is True
+    looked_at(mid.bus, gone, works=False)
+    await settle()
+    assert told(mid, "lap")["max@mid"].online is None
+    ((_, online),) = {(row.handle, row.online) for row in to_hermes(mid, "rack") if row.handle == "max"}
+    assert online is None
+    reader = await mid.listen("max")
+    assert told(mid, "lap")["max@mid"].online is True
+    await reader.close()
+    await put_agent(mid.bus, ADMIN, "max", None, None, CAT)
+    assert told(mid, "lap")["max@mid"].online is True
+    await put_agent(mid.bus, ADMIN, "max", None, None, GONE)
+    assert told(mid, "lap")["max@mid"].online is None
+    looked_at(mid.bus, gone, works=True)
+    await settle()
+    assert told(mid, "lap")["max@mid"].online is True
+
+
+async def test_a_turn_that_nobody_is_there_to_run_is_told_at_once(three: Neighbourhood) -> None:
+    mid = three["mid"]
+    await put_agent(mid.bus, ADMIN, "max", None, None, GONE)
+    await mid.send("bob", "max")
+    run = await begin(mid.bus, "max", "command")
+    assert run is not None
+    tell_changes(mid.bus)
+    with mid.bus.signals.watch(CHANGES) as watch:
+        ticket, seen, run.spec = watch.ticket(), changes(mid.bus), GONE
+        await failed(mid.bus, run, Reason.MISSING_CONFIG, "Its program is gone.")
+        assert watch.changed(ticket).done()
+    assert changes(mid.bus) != seen
     assert told(mid, "lap")["max@mid"].online is None
 
 

@@ -3,7 +3,9 @@
 import pytest
 
 from angelia.bus.ports import Tx
-from angelia.bus.runs import LATELY, Run
+from angelia.bus.runs import LATELY, OWN_LANE, Run, wakes
+from angelia.model.delivery import LANE_ORDER
+from angelia.model.envelope import Intent
 from tests.fakes.small_hub import SmallHub
 
 
@@ -42,3 +44,12 @@ async def test_what_ran_lately_is_bounded(hub: SmallHub) -> None:
     for _ in range(LATELY + 5):
         hub.bus.runs.lately.append(run)
     assert len(hub.bus.runs.lately) == LATELY
+
+
+async def test_a_turn_is_run_for_all_but_acks_and_what_one_sent_to_oneself(hub: SmallHub) -> None:
+    (row,) = (await hub.send()).deliveries
+    (own,) = (await hub.send("ann", "ann")).deliveries
+    assert own.lane == OWN_LANE
+    assert OWN_LANE not in LANE_ORDER.values()
+    found = {intent: (wakes(row, intent), wakes(own, intent)) for intent in Intent}
+    assert found == {Intent.REQUEST: (True, False), Intent.INFORM: (True, False), Intent.ACK: (False, False)}

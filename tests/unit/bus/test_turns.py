@@ -1,6 +1,8 @@
 """Turns over the bus: who takes before the adapter, one at a time, and one outcome for each message."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -11,14 +13,43 @@ from angelia.bus.caller import ADMIN, OPEN
 from angelia.bus.cancel import cancel
 from angelia.bus.draft import Draft
 from angelia.bus.look import expected
+from angelia.bus.ports import Parcel, Scope, Tx
 from angelia.bus.runs import Run
 from angelia.model.delivery import Hand, State
 from angelia.model.envelope import Intent, Kind, Replay
 from angelia.model.errors import NotFound
 from angelia.model.failure import Reason
 from angelia.model.limits import Limits
+from angelia.storage.memory import MemoryStore
 from tests.fakes.clock import settle
 from tests.fakes.small_hub import SmallHub, texts
+from tests.fakes.two_hubs import Neighbourhood
+
+T = TypeVar("T")
+
+
+class CountingStore(MemoryStore):
+    """Counts the rows that units read of what waits."""
+
+    rows = 0
+
+    def write(self, work: Callable[[Tx], T], **how: Any) -> asyncio.Future[T]:
+        return super().write(lambda tx: work(cast(Tx, CountingTx(self, tx))), **how)
+
+
+class CountingTx:
+    """A unit of it."""
+
+    def __init__(self, store: CountingStore, tx: Tx) -> None:
+        self._store, self._tx = store, tx
+
+    def waiting(self, scope: Scope, limit: int, max_bytes: int) -> list[Parcel]:
+        found = self._tx.waiting(scope, limit, max_bytes)
+        self._store.rows += len(found)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
 
 
 async def begin(hub: SmallHub, name: str = "ann") -> Run:
@@ -113,6 +144,110 @@ async def test_acks_of_a_turn_that_failed_are_shown_again(hub: SmallHub) -> None
     await hub.send(text="go")
     await turns.failed(hub.bus, await begin(hub), Reason.UNKNOWN, "no")
     assert ((await hub.row(noted)).state, (await hub.row(noted)).used) == (State.QUEUED, 0)
+
+
+async def test_however_many_acks_stand_before_it_a_message_is_taken() -> None:
+    hub = await SmallHub.open(Limits(claim_bytes=1000))
+    await hub.send_all(
+        *(f"{n} " + "x" * 500 for n in range(turns.LOOKED_AT + 1)), intent="ack"
+    )  # by count, and by size
+    assert await turns.begin(hub.bus, "ann", "command") is None
+    await hub.send(text="go")
+    run = await begin(hub)
+    assert texts([run.parcel]) == ["go"]
+    assert [text[:3] for text in texts(run.notes) if text][:2] == ["0 x", "1 x"]
+    assert len(run.notes) == turns.NOTES
+
+
+# -------------------------------------------------------------------------------------------------- what wakes nobody
+
+
+@pytest.mark.parametrize("intent", ["inform", "request", "ack"])
+@pytest.mark.parametrize("to", ["ann", "ANN", "ann@local", "ann@hub"])
+async def test_what_an_agent_sends_to_itself_starts_no_turn_and_waits_for_a_reader(
+    hub: SmallHub, intent: str, to: str
+) -> None:
+    sent = await hub.send("Ann", to, "note", intent=intent)
+    assert await turns.begin(hub.bus, "ann", "command") is None
+    assert await hub.state(sent) is State.QUEUED
+    reader = await hub.listen()
+    assert await reader.read() == ["note"]
+    assert (await hub.row(sent)).state is State.LEASED
+
+
+async def test_what_it_sent_to_itself_starts_none_after_it_came_back_either(hub: SmallHub) -> None:
+    sent = await hub.send("ann", "ann", "note")
+    await hub.nack(await hub.take_one(), 0)
+    assert await turns.begin(hub.bus, "ann", "command") is None
+    await hub.restart()
+    assert await turns.begin(hub.bus, "ann", "command") is None
+    await hub.ack(await hub.take_one())
+    assert await hub.state(sent) is State.DELIVERED
+
+
+async def test_an_answer_to_itself_starts_none(hub: SmallHub) -> None:
+    asked = await hub.send("ann", "ann", "?", intent="request")
+    await hub.send("ann", None, "!", kind=Kind.REPLY, in_reply_to=asked.envelope.id)
+    assert await turns.begin(hub.bus, "ann", "command") is None
+    assert texts(await hub.take()) == ["!"]
+
+
+async def test_what_it_sent_to_itself_holds_up_no_mail_of_others(hub: SmallHub) -> None:
+    """It stands behind theirs, however much of it there is: the first that waits is what a turn would take."""
+    notes = [str(n) for n in range(1000)]
+    await hub.send_all(*notes, sender="ann")
+    await hub.send_all("1st", "2nd")
+    first = await hub.bus.store.read(lambda view: view.waiting(Scope(mailbox="ann"), 1, 1))
+    assert texts(first) == ["1st"]
+    for text in ("1st", "2nd"):
+        run = await begin(hub)
+        assert (texts([run.parcel]), run.notes) == ([text], [])
+        await turns.answered(hub.bus, run, "")
+    assert await turns.begin(hub.bus, "ann", "command") is None
+    found = [text for _ in range(10) for text in texts(await hub.take())]
+    assert found == notes
+
+
+async def test_however_much_it_sent_to_itself_a_look_reads_one_of_it() -> None:
+    store = CountingStore()
+    hub = await SmallHub.open(store=store)
+    await hub.send_all(*map(str, range(turns.LOOKED_AT * 2)), sender="ann")
+    store.rows = 0
+    assert await turns.begin(hub.bus, "ann", "command") is None
+    assert store.rows == 1
+    await hub.send(text="ok", intent="ack")
+    await hub.send(text="go")
+    store.rows = 0
+    assert texts((await begin(hub)).notes) == ["ok"]
+    assert store.rows <= 1 + turns.LOOKED_AT
+
+
+async def test_neither_an_ack_nor_a_note_to_itself_wakes_the_adapter(hub: SmallHub) -> None:
+    """Others, who may read it, are waked by both."""
+    with hub.bus.runs.signals.watch("ann") as adapter, hub.bus.signals.watch("ann") as reader:
+        for sender, intent, wakes in (("ann", None, False), ("bob", "ack", False), ("bob", None, True)):
+            tickets = adapter.ticket(), reader.ticket()
+            await hub.send(sender, "ann", intent=intent)
+            assert (adapter.changed(tickets[0]).done(), reader.changed(tickets[1]).done()) == (wakes, True)
+
+
+async def test_what_becomes_of_a_question_to_itself_starts_no_turn_either(hub: SmallHub) -> None:
+    sent = await hub.send("ann", "ann", "?", intent="request", ttl_seconds=5)
+    await hub.pass_time(6)
+    row = await hub.row(sent)
+    assert (row.state, row.reason) == (State.FAILED, Reason.QUEUED_EXPIRED)
+    assert [notice.reason for notice in await hub.notices("ann")] == ["queued_expired"]
+    assert await turns.begin(hub.bus, "ann", "command") is None
+
+
+async def test_somebody_elsewhere_of_the_same_name_is_another() -> None:
+    two = await Neighbourhood.of(lap="ann", rack="ann")
+    await (await two.line("lap", "rack")).meet()
+    await two["lap"].send("ann", "ann@rack", "hello")
+    await two.run()
+    run = await turns.begin(two["rack"].bus, "ann", "command")
+    assert run is not None
+    assert (run.parcel.envelope.sender, run.parcel.envelope.text) == ("ann@lap", "hello")
 
 
 # ------------------------------------------------------------------------------------------------------------- its ends
@@ -285,7 +420,59 @@ async def test_a_receipt_says_that_the_agent_is_woken_for_it(hub: SmallHub) -> N
     assert expected(hub.bus, await hub.row(sent), Intent.INFORM) == "waits until the agent reads its mailbox"
     await put_agent(hub.bus, ADMIN, "ann", None, None, b'{"kind":"command"}')
     assert expected(hub.bus, await hub.row(sent), Intent.INFORM) == "the hub wakes the agent for it"
-    assert expected(hub.bus, await hub.row(sent), Intent.ACK) == "waits until the agent reads its mailbox"
+    assert expected(hub.bus, await hub.row(sent), Intent.ACK) == "is shown with the agent's next turn"
+
+
+async def test_a_receipt_says_of_what_was_sent_to_oneself_why_it_waits(hub: SmallHub) -> None:
+    note = await hub.send("ann", "ann", "note")
+    assert expected(hub.bus, await hub.row(note), Intent.INFORM) == "waits until the agent reads its mailbox"
+    await put_agent(hub.bus, ADMIN, "ann", None, None, b'{"kind":"command"}')
+    told = "nobody is woken by what it sent to itself; waits until the agent reads its mailbox"
+    assert expected(hub.bus, await hub.row(note), Intent.INFORM) == told
+    await hub.send()
+    await begin(hub)
+    assert expected(hub.bus, await hub.row(note), Intent.INFORM) == told
+    await hub.listen()
+    assert expected(hub.bus, await hub.row(note), Intent.INFORM) == "the agent is connected and takes it next"
+
+
+# --------------------------------------------------------------------------------------- whether it can be woken at all
+
+
+@pytest.mark.parametrize(("reason", "works"), [
+    (Reason.MISSING_CONFIG, False), (Reason.RUNTIME_OFFLINE, False), (Reason.PROVIDER_QUOTA_LIMIT, True),
+    (Reason.CANCELLED, True),
+])  # fmt: skip
+async def test_a_turn_that_nobody_was_there_to_run_shows_that_the_way_does_not_work(
+    hub: SmallHub, reason: Reason, works: bool
+) -> None:
+    ann = await put_agent(hub.bus, ADMIN, "ann", None, None, b'{"kind":"command"}')
+    await hub.send()
+    run = await begin(hub)
+    run.spec = ann.adapter
+    await turns.failed(hub.bus, run, reason, "no")
+    assert hub.bus.working.works(ann) is works
+
+
+async def test_a_turn_that_came_to_its_end_shows_that_it_works(hub: SmallHub) -> None:
+    ann = await put_agent(hub.bus, ADMIN, "ann", None, None, b'{"kind":"command"}')
+    for bring_back in (turns.accepted, lambda bus, run: turns.answered(bus, run, "")):
+        turns.looked_at(hub.bus, ann, works=False)
+        await settle()
+        assert not hub.bus.working.works(ann)
+        await hub.send()
+        run = await begin(hub)
+        run.spec = ann.adapter
+        await bring_back(hub.bus, run)
+        assert hub.bus.working.works(ann)
+
+
+async def test_so_does_a_look_that_finds_nothing_wrong(hub: SmallHub) -> None:
+    ann = await put_agent(hub.bus, ADMIN, "ann", None, None, b'{"kind":"command"}')
+    for works in (False, False, True):
+        turns.looked_at(hub.bus, ann, works=works)
+        await settle()
+        assert hub.bus.working.works(ann) is works
 
 
 async def test_a_receipt_says_that_the_turn_runs_and_what_waits_behind_it(hub: SmallHub) -> None:

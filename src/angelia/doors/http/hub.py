@@ -10,6 +10,7 @@ from angelia.bus.caller import may
 from angelia.bus.core import Bus
 from angelia.bus.glance import Disk, glance
 from angelia.bus.health import Health, look
+from angelia.bus.rosters import is_online
 from angelia.doors.http.call import Call
 from angelia.model.connection import Condition, Connection
 from angelia.model.errors import BadRequest, NotFound
@@ -134,7 +135,7 @@ async def status(call: Call, bus: Bus, hub: Hub) -> None:
     links = await hub.links.conditions()
     found = await glance(bus, seen.failing, disk, links)
     agents = sorted(bus.directory.agents.values(), key=lambda agent: agent.mailbox)
-    online = {agent.handle: bus.streams.own(agent.mailbox) is not None for agent in agents}
+    listening = {agent.handle: bus.streams.own(agent.mailbox) is not None for agent in agents}
     queues = {agent.handle: bus.store.load(agent.mailbox).queued for agent in agents}
     told = StatusOut(
         **_identity(bus, hub),
@@ -143,10 +144,10 @@ async def status(call: Call, bus: Bus, hub: Hub) -> None:
         disk_free_bytes=disk.free_bytes if disk else None,
         log_bytes=disk.log_bytes if disk else None,
         waiting_since={handle: rfc3339(since) for handle, since in found.waiting_since.items()},
-        agents={handle: Online(here) for handle, here in online.items()},
+        agents={agent.handle: Online(is_online(bus, agent) is True) for agent in agents},
         queues=queues,
         connections={link.connection.name: Link(link.up, link.waiting) for link in links},
-        subscribers=online,
+        subscribers=listening,
         streams=bus.streams.count,
         waiting_for_human=bus.store.load("human").queued,
         problems=found.problems,

@@ -13,18 +13,21 @@ from angelia.bus.core import Bus
 from angelia.bus.draft import Accepted, Draft
 from angelia.bus.look import Receipt, expected, held_until, receipt
 from angelia.bus.publish import publish, publish_many
+from angelia.bus.runs import wakes
 from angelia.doors.http.call import Call
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.problem import as_dict
 from angelia.model.address import EVERYONE
-from angelia.model.delivery import Delivery, State
-from angelia.model.envelope import Envelope, Kind, Lane, Replay
+from angelia.model.delivery import Delivery, Hand, State
+from angelia.model.envelope import Envelope, Intent, Kind, Lane, Replay
 from angelia.model.errors import BadRequest, CallerError, TooLarge
 from angelia.model.failure import Reason, prose
 from angelia.protocol import native
 from angelia.protocol.answers import BatchOut, BroadcastOut, OutcomeOut, RefusedOut
 from angelia.protocol.json import compact, struct
 from angelia.protocol.seed_bus import read_payload
+
+_ON_THE_WAY = frozenset({None, Hand.LINK})  # to who takes it: nobody yet, or another hub
 
 
 async def send(call: Call, bus: Bus, hub: Hub) -> None:
@@ -130,11 +133,17 @@ def sent(bus: Bus, accepted: Accepted) -> native.SentOut:
 
 
 def _rows(bus: Bus, envelope: Envelope, deliveries: Iterable[Delivery]) -> list[native.DeliveryOut]:
-    """Where each stands; of one that waits for another machine, what for. Of those for here that is not looked up."""
+    """Where each stands; of one that waits for another machine, or wakes nobody, what for. Of all others that is not
+    looked up."""
+    intent = envelope.intent
     return [
-        native.sent_row(d, expected(bus, d, envelope.intent) if d.connection and d.state is State.QUEUED else None)
+        native.sent_row(d, expected(bus, d, intent) if d.state is State.QUEUED and _is_told(d, intent) else None)
         for d in deliveries
     ]
+
+
+def _is_told(delivery: Delivery, intent: Intent) -> bool:
+    return delivery.connection is not None or not wakes(delivery, intent)
 
 
 async def broadcast(call: Call, bus: Bus, hub: Hub) -> None:
@@ -157,7 +166,7 @@ async def broadcast(call: Call, bus: Bus, hub: Hub) -> None:
     accepted = await publish(bus, draft)
     rows = accepted.deliveries
     answer = BroadcastOut(
-        delivered=not accepted.refused and all(row.hand is not None and row.attempt == 1 for row in rows),
+        delivered=not accepted.refused and all(row.hand not in _ON_THE_WAY and row.attempt == 1 for row in rows),
         stored=True,
         id=accepted.envelope.id,
         to=[row.to for row in rows],

@@ -3,7 +3,7 @@
 from angelia.bus.caller import may
 from angelia.bus.core import Bus
 from angelia.bus.runs import Run
-from angelia.bus.turns import stop
+from angelia.bus.turns import looked_at, stop
 from angelia.doors.http.call import Call
 from angelia.doors.http.hub import Hub
 from angelia.model.address import check_handle
@@ -39,7 +39,9 @@ async def check(call: Call, bus: Bus, hub: Hub) -> None:
         raise BadRequest(
             f"Nothing wakes {handle}: it has no adapter. angelia join {handle} --command PROGRAM gives one."
         )
-    await call.answer(await hub.adapters.look(agent.adapter))
+    found = await hub.adapters.look(agent.adapter)
+    looked_at(bus, agent, works=found.problem is None)
+    await call.answer(found)
 
 
 def _out(run: Run) -> shapes.TurnOut:
