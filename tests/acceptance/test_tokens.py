@@ -88,7 +88,7 @@ def test_it_is_compared_without_telling_how_much_of_it_was_right() -> None:
     assert "digest_of(token)" in source
     assert "hmac.compare_digest(digest, self._hub.admin_digest)" in source
     assert "token ==" not in source
-    assert "_tokens.get(digest)" in inspect.getsource(Directory.token_agent)
+    assert "_tokens.get(digest)" in inspect.getsource(Directory._holder)
 
 
 # ---------------------------------------------------------------------------------------------------------------- ends

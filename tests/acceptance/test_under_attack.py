@@ -253,6 +253,26 @@ def test_a_body_without_an_end_is_refused(at: Hub, beside: Beside, chunk: bytes)
     attacked(at, beside, attack)
 
 
+def test_requests_that_never_end_take_no_more_memory_together_than_is_theirs() -> None:
+    """Each is within its bound. Whoever sends one whole is served meanwhile, and all is free when they are gone."""
+    most, piece = 32 * MIB, b" " * (8 * MIB - 1000)
+    with hub(env={"ANGELIA_LIMITS_ARRIVING_BYTES": str(most)}) as own, ExitStack() as lines:
+        before = own.memory
+        for _ in range(24):
+            sock = lines.enter_context(own.raw())
+            sock.settimeout(10)
+            with suppress(OSError):  # one that is refused is not read to its end
+                sock.sendall(head(own, "POST /v1/messages", JSON, f"Content-Length: {8 * MIB - 1}") + piece)
+        assert own.memory - before < 3 * most, f"{(own.memory - before) / MIB:.0f} MiB more"
+        assert own.call("POST", "/v1/messages", {"to": "hermes", "from": "eve", "text": "small"}).status == 201
+        refused = own.call("POST", "/v1/messages", {"to": "hermes", "from": "eve", "text": "x" * (MIB - 100)})
+        assert refused.status in (201, 429)
+        lines.close()
+        eventually(
+            lambda: own.call("POST", "/v1/messages", {"to": "hermes", "from": "e", "text": "x" * MIB}).status == 201
+        )
+
+
 # ---------------------------------------------------------------------------------------------------------- WebSockets
 
 

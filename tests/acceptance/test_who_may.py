@@ -1,8 +1,8 @@
 """The table of who may do what, walked over every door: each cell is what the table says, on a real hub.
 
-The callers: open and with an agent's token by TCP, the owner by the Unix socket and by the admin token. (``LINK`` is no
-caller at these doors: what another hub may say on its link is in the last part.) A cell that is allowed must get past
-the table, whatever it is told then; one that is not must be refused as the table refuses, and do nothing.
+The callers: open, with an agent's token and with a desktop's by TCP, the owner by the Unix socket and by the admin token.
+(Another hub is no caller here: what it may say on its link is four methods, and asks nobody.) A cell that is allowed must
+get past the table, whatever it is told then; one that is not must be refused as the table refuses, and do nothing.
 """
 
 import asyncio
@@ -60,6 +60,8 @@ VERB: dict[tuple[str, str], str | None] = {
     ("PUT", "/v1/connections/{name}"): "connect",
     ("DELETE", "/v1/connections/{name}"): "connect",
     ("POST", "/v1/pairing"): "connect",
+    ("POST", "/v1/desktops/{name}/token"): "connect",
+    ("DELETE", "/v1/desktops/{name}"): "connect",
     ("GET", "/api/status"): None,
     ("GET", "/api/ws"): None,
     ("GET", "/api/hub"): None,
@@ -104,13 +106,14 @@ class By(NamedTuple):
 
     @property
     def acts_as(self) -> str:
-        return {Rank.AGENT: OWN, Rank.OPEN: OPEN_NAME, Rank.ADMIN: "human"}[self.rank]
+        return {Rank.AGENT: OWN, Rank.OPEN: OPEN_NAME, Rank.LINK: OPEN_NAME, Rank.ADMIN: "human"}[self.rank]
 
 
 CALLERS = (
     By("open, TCP", Rank.OPEN),
     By("an agent's token, TCP", Rank.AGENT),
     By("an agent's token, Unix socket", Rank.AGENT, socket=True),
+    By("a desktop's token, TCP", Rank.LINK),
     By("the admin token, TCP", Rank.ADMIN),
     By("the owner, Unix socket", Rank.ADMIN, socket=True),
 )
@@ -123,19 +126,22 @@ class Town:
         self.at = at
         self.admin = (at.folder / "admin.token").read_text().strip()
         self.token = str(at.post(f"/v1/agents/{OWN}/token", {}, admin=True).json["token"])
+        self.desktop = str(at.post("/v1/desktops/mac/token", {}, admin=True).json["token"])
         at.claim("box")
         at.claim(OPEN_NAME)
 
     def token_of(self, by: By) -> str | None:
-        if by.rank is Rank.AGENT:
-            return self.token
+        if by.rank in (Rank.AGENT, Rank.LINK):
+            return self.token if by.rank is Rank.AGENT else self.desktop
         return self.admin if by.rank is Rank.ADMIN and not by.socket else None
 
     def ask(self, by: By, method: str, path: str, body: object = None) -> Answer:
         return self.at.call(method, path, body, admin=by.socket, token=self.token_of(by))
 
     def mail(self, by: By) -> dict[str, str]:
-        """A message that this caller may see and withdraw, and a lease that is its own."""
+        """A message that this caller may see and withdraw, and a lease that is its own; a desktop has neither."""
+        if by.rank is Rank.LINK:
+            by = CALLERS[0]
         name = by.acts_as
         sent = self.ask(by, "POST", "/v1/messages", {"to": "box", "text": "x", **self.said(by)}).json["id"]
         self.at.call("POST", "/v1/messages", {"to": name, "text": "y", "from": "sender"})
@@ -160,7 +166,7 @@ def town() -> Iterator[Town]:
 def test_the_lists_here_leave_no_route_no_method_and_no_row_out() -> None:
     assert set(VERB) == {(route.method, route.path) for route in ROUTES}
     assert set(METHOD_VERB) == set(METHODS)
-    assert set(MAY) == {verb for verb in (*VERB.values(), *METHOD_VERB.values()) if verb} | PARTS | {"look_at_hub"}
+    assert set(MAY) == {verb for verb in (*VERB.values(), *METHOD_VERB.values()) if verb} | PARTS
 
 
 def is_refused_by_the_table(by: By, answer: Answer) -> bool:
@@ -257,7 +263,7 @@ async def test_every_cell_over_the_gateway(town: Town, by: By) -> None:
             params = dict(PARAMS.get(name, {}))
             if name == "session.open":
                 params["profile"] = OWN if by.rank is Rank.AGENT else OPEN_NAME
-            if name == "message_agent" and by.rank is Rank.OPEN:
+            if name == "message_agent" and by.rank in (Rank.OPEN, Rank.LINK):
                 params["from"] = OPEN_NAME
             answer = await peer.call(name, **params)
             data = answer.get("error", {}).get("data", {})

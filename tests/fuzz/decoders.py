@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from angelia.cli.show import visible
-from angelia.doors.http.call import Call
+from angelia.doors.http.call import Arriving, Call
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.routes import make_app
 from angelia.model.errors import AngeliaError, BadJson, BadRequest
@@ -168,7 +168,7 @@ def _is_text(data: bytes) -> bool:
 
 def query(data: bytes) -> None:
     """What stands after the `?`, as the seed's paths and those under `/v1` take it."""
-    call = Call({"type": "http", "query_string": data, "headers": [], "path": "/poll"}, None, None)  # type: ignore[arg-type]
+    call = Call({"type": "http", "query_string": data, "headers": [], "path": "/poll"}, None, None, Arriving(0))  # type: ignore[arg-type]
     for ask in (
         lambda: call.query("agent"),
         lambda: call.number("limit", int, 5),

@@ -46,7 +46,6 @@ _ADMINS = frozenset({Rank.ADMIN})
 _RELAYS = frozenset({Rank.OPEN, Rank.LINK, Rank.ADMIN})  # an agent's token proves nothing of a relay
 
 MAY: dict[str, frozenset[Rank]] = {
-    "look_at_hub": _ANYONE,
     "send": _PARTIES,
     "read": _PARTIES,
     "settle": _PARTIES,

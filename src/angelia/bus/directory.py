@@ -17,7 +17,8 @@ from angelia.model.agent import Agent, Token
 from angelia.model.errors import RateLimited, UnknownAgent
 
 MOST_LONGER = 3  # letters by which a close name may be longer or shorter
-MOST_COMPARED = 500  # names that are compared with an unknown one: comparing thousands would hold everyone up
+MOST_LETTERS = 1_000  # of names that are compared with an unknown one, a millisecond or two: all others wait meanwhile
+DESKTOP = "@"  # before the name of a desktop, where its tokens are kept among those of agents: no handle begins so
 SEEN_STEP_MS = 3_600_000  # how stale ``seen_at`` on disk may be: it serves only to forget after 30 days
 
 
@@ -78,18 +79,24 @@ class Directory:
         agent = self.agents.get(mailbox)
         return agent.handle if agent else mailbox
 
-    def require(self, name: str) -> str:
-        """The name as registered, for a local handle that mail can be sent to; else ``UnknownAgent``."""
+    def require(self, name: str, *, hint: bool = True) -> str:
+        """The name as registered, for a local handle that mail can be sent to; else ``UnknownAgent``, with close names
+        where a ``hint`` is wanted."""
         mailbox = name.lower()
         if mailbox == PERSON:
             return PERSON
         agent = self.agents.get(mailbox)
         if agent is not None:
             return agent.handle
+        close = self._close(mailbox) if hint else []
+        meant = f" Did you mean {', '.join(close)}?" if close else ""
+        raise UnknownAgent(f"Nobody here is called '{name}'.{meant} Nothing was stored.", suggestions=close)
+
+    def _close(self, mailbox: str) -> list[str]:
+        """Names that one who wrote ``mailbox`` may have meant; likelier ones, which begin as it does, before others."""
         near = [name for name in [*self.agents, PERSON] if abs(len(name) - len(mailbox)) <= MOST_LONGER]
-        close = get_close_matches(mailbox, near[-MOST_COMPARED:], n=3, cutoff=0.6)
-        hint = f" Did you mean {', '.join(close)}?" if close else ""
-        raise UnknownAgent(f"Nobody here is called '{name}'.{hint} Nothing was stored.", suggestions=close)
+        near.sort(key=lambda name: name[:1] == mailbox[:1])
+        return get_close_matches(mailbox, near[-(MOST_LETTERS // (len(mailbox) or 1)) :], n=3, cutoff=0.6)
 
     def address(self, mailbox: str) -> Address | None:
         """The address of a name that is known, by its mailbox key as it stands."""
@@ -109,11 +116,18 @@ class Directory:
 
     def token_agent(self, digest: bytes, now: int) -> str | None:
         """The handle that a token with this digest proves, or None."""
-        token = self._tokens.get(digest)
-        if token is None or (token.ends_at is not None and token.ends_at <= now):
-            return None
-        agent = self.agents.get(token.mailbox)
+        agent = self.agents.get(self._holder(digest, now))
         return agent.handle if agent and agent.keyed else None
+
+    def token_desktop(self, digest: bytes, now: int) -> str | None:
+        """The name of the desktop that it proves, or None."""
+        holder = self._holder(digest, now)
+        return holder.removeprefix(DESKTOP) if holder.startswith(DESKTOP) else None
+
+    def _holder(self, digest: bytes, now: int) -> str:
+        """Whose token it is; empty where it proves nothing."""
+        token = self._tokens.get(digest)
+        return "" if token is None or (token.ends_at is not None and token.ends_at <= now) else token.mailbox
 
     def tokens_of(self, mailbox: str) -> list[Token]:
         """The tokens of one name."""

@@ -119,8 +119,11 @@ def offer_again_or_end(bus: Bus, tx: Tx, parcel: Parcel) -> None:
         tell_of_failure(bus, tx, done, Reason.DELIVERY_TIMEOUT)
 
 
-async def settle_far(bus: Bus, message_id: object, reply: object, error: object, reason: object) -> None:
-    """Take the outcome of a message that was handed out. Raises ``ValueError`` for what is no id.
+async def settle_far(
+    bus: Bus, message_id: object, reply: object, error: object, reason: object, only: str | None = None
+) -> None:
+    """Take the outcome of a message that was handed out; ``only``: to this desktop. Raises ``ValueError`` for what is
+    no id.
 
     An id that is unknown here, and one that is settled, change nothing.
     """
@@ -129,7 +132,8 @@ async def settle_far(bus: Bus, message_id: object, reply: object, error: object,
     def unit(tx: Tx) -> None:
         envelope = tx.message(found.id)
         deliveries = tx.deliveries(found.id)
-        delivery = next((d for d in deliveries if bus.remotes.is_scope(d.connection)), None)
+        mine = (d for d in deliveries if only is None or d.connection == only)
+        delivery = next((d for d in mine if bus.remotes.is_scope(d.connection)), None)
         if envelope is None or delivery is None or not delivery.attempt:
             return
         parcel = Parcel(delivery, envelope)

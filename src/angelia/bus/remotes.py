@@ -235,9 +235,9 @@ class Remotes:
         return push.long(row) if short in taken or self._is_linked(short, push) else push.short(row)
 
     def _is_linked(self, short: str, push: Push) -> bool:
-        """Whether the name of a pusher's connection is that of a hub that we have a link to."""
+        """Whether the name of a pusher's connection is this hub's own, or that of a hub that we have a link to."""
         found = self.neighbours.behind(short)
-        return found is not None and found.link != push.scope
+        return short == self.neighbours.name.lower() or (found is not None and found.link != push.scope)
 
 
 def address_of(remote: Remote, there: Sequence[Row]) -> Address:

@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "connections": ("angelia.cli.connections", "the other hubs and gateways, and how each stands"),
     "disconnect": ("angelia.cli.disconnect", "give such a connection up"),
     "pair": ("angelia.cli.pair", "let two hubs learn each other's key, by a short code"),
+    "desktop": ("angelia.cli.desktop", "a token for a desktop that relays"),
     "completion": ("angelia.cli.completion", "a script that completes what you type, for your shell"),
     "dead": ("angelia.cli.dead", "what could not be delivered: list, requeue or drop it"),
     "backup": ("angelia.cli.backup", "make a verified copy of the hub's store"),

@@ -18,7 +18,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "the hub": ("up", "down", "status", "doctor", "service", "backup", "restore"),
     "mail": ("send", "ask", "reply", "inbox", "listen", "message", "dead", "search", "tail", "thread", "threads"),
     "agents": ("agents", "join", "leave", "wake", "turns", "briefing", "message-agent", "gateway"),
-    "elsewhere": ("connect", "connections", "disconnect", "pair"),
+    "elsewhere": ("connect", "connections", "disconnect", "pair", "desktop"),
     "the shell": ("completion",),
 }
 STEPS = (

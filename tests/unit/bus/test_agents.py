@@ -16,6 +16,7 @@ from angelia.bus.agents import (
 from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
 from angelia.bus.directory import digest_of
 from angelia.bus.subscribe import End
+from angelia.bus.turns import looked_at
 from angelia.bus.visits import Visit
 from angelia.model.agent import Agent
 from angelia.model.errors import (
@@ -316,6 +317,15 @@ async def test_the_roster_says_how_everyone_stands(hub: SmallHub) -> None:
     assert list(stand) == ["ann", "bob", "cat", "hermes", "openclaw"]
     assert stand["ann"] == (True, 0, None)
     assert stand["cat"] == (False, 2, at)
+
+
+async def test_whoever_is_woken_is_there_as_far_as_is_known(hub: SmallHub) -> None:
+    """As others are told it."""
+    ann = await put_agent(hub.bus, ADMIN, "ann", None, None, b'{"kind":"command"}')
+    assert [one.online for one in await roster(hub.bus, "ann")] == [True]
+    looked_at(hub.bus, ann, works=False)
+    await settle()
+    assert [one.online for one in await roster(hub.bus, "ann")] == [False]
 
 
 async def test_one_agent_can_be_looked_up(hub: SmallHub) -> None:

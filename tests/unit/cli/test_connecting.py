@@ -334,3 +334,25 @@ def test_doctor_of_a_hub_that_lists_none(hub: FakeHub, data_dir: Path) -> None:
     assert looked(hub, data_dir, answer({"connections": []})) == []
     ((_, state, _, _),) = looked(hub, data_dir, problem(503, "unwell"))
     assert state == WRONG
+
+
+# ---- desktop
+
+TOKEN, GONE = "POST /v1/desktops/mac/token", "DELETE /v1/desktops/mac"
+
+
+def test_desktop_prints_its_token_alone_on_stdout(run: Run, hub: FakeHub) -> None:
+    hub.on(TOKEN, answer({"desktop": "mac", "id": "1", "token": "secret-1"}, 201))
+    code, out, err = run("desktop", "mac")
+    assert (code, out) == (0, "secret-1\n")
+    assert "angelia desktop mac --remove" in err
+    code, out, _ = run("desktop", "mac", "--json")
+    assert json.loads(out) == {"desktop": "mac", "id": "1", "token": "secret-1"}
+
+
+def test_desktop_remove_asks_for_no_token_and_says_that_there_is_none_any_more(run: Run, hub: FakeHub) -> None:
+    hub.on(GONE, answer({"removed": "mac"}))
+    assert run("desktop", "mac", "--remove") == (0, "mac has no token any more\n", "")
+    hub.on(GONE, problem(404, "not_found"))
+    assert run("desktop", "mac", "--remove")[0] == 1
+    assert not hub.asked(TOKEN)

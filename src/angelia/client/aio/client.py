@@ -156,6 +156,8 @@ class AsyncClient:
     connections = _call(Verbs.connections)
     connect = _call(Verbs.connect)
     disconnect = _call(Verbs.disconnect)
+    new_desktop_token = _call(Verbs.new_desktop_token)
+    remove_desktop = _call(Verbs.remove_desktop)
     pairing_code = _call(Verbs.pairing_code)
     status = _call(Verbs.status)
     health = _call(Verbs.health)

@@ -313,6 +313,14 @@ class Verbs:
         """Give a connection up; who sent what waits to go there is told; admin. Out: ``{removed: name}``."""
         return self.post.call("DELETE", f"/v1/connections/{part(name)}")
 
+    def new_desktop_token(self, name: str) -> Plan[dict[str, Any]]:
+        """Give a desktop that relays a token, or rotate it; admin. Out: ``{desktop, id, token}``, shown this once."""
+        return self._post(f"/v1/desktops/{part(name)}/token", {})
+
+    def remove_desktop(self, name: str) -> Plan[dict[str, Any]]:
+        """Make a desktop's tokens worthless at once; admin. Out: ``{removed: name}``."""
+        return self.post.call("DELETE", f"/v1/desktops/{part(name)}")
+
     def pairing_code(self) -> Plan[dict[str, Any]]:
         """A code for the other hub's owner to type, once; admin. Out: ``{code, expires_in_seconds}``."""
         return self._post("/v1/pairing", {})

@@ -16,12 +16,13 @@ from angelia.bus.ask import finished
 from angelia.bus.caller import Rank, may
 from angelia.bus.deliver import Incoming, agent_of, attributed
 from angelia.bus.deliver import deliver as deliver_and_wait
+from angelia.bus.desktops import scope_of
 from angelia.bus.draft import Draft
 from angelia.bus.forward import drain, handed_out, settle_far, times_of
 from angelia.bus.message_agent import message_agent as send_as_tool
 from angelia.bus.ports import Tx
 from angelia.bus.publish import publish
-from angelia.bus.remotes import Pushed, check_scope
+from angelia.bus.remotes import Pushed
 from angelia.doors.gateway.peer import Peer
 from angelia.doors.gateway.sessions import Session, open_session
 from angelia.model.address import check_handle
@@ -133,7 +134,9 @@ async def reply(peer: Peer, params: Params) -> Told:
     if not word(params, "id"):
         raise invalid(shapes.NO_ID, "id required")
     try:
-        await settle_far(peer.bus, params["id"], params.get("reply"), params.get("error"), params.get("reason"))
+        only = peer.scope if peer.caller.rank is Rank.LINK else None
+        said = params.get("reply"), params.get("error"), params.get("reason")
+        await settle_far(peer.bus, params["id"], *said, only)
     except ValueError as error:
         raise invalid(shapes.BAD_ID, str(error)) from None
     return Told({"ok": True})
@@ -227,12 +230,9 @@ METHODS: dict[str, Method] = {
 
 
 def _scope(peer: Peer, params: Params) -> str:
-    """Whose roster and mail it is: the link's, else the desktop's that it says, else the nameless one's."""
-    link = peer.caller.name if peer.caller.rank is Rank.LINK else None
-    name = link or check_scope(params.get("desktop"))
-    if link is None and name.lower() in peer.bus.neighbours.connections:
-        raise BadRequest(f"{name} is a connection of this hub; a desktop needs a name of its own.")
-    if link or params.get("desktop"):
+    """Whose roster and mail it is (``bus/desktops.py``)."""
+    name = scope_of(peer.bus, peer.caller, params.get("desktop"))
+    if params.get("desktop"):
         peer.follow(name)  # and whose connections its later deliveries speak of
     return name
 

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from angelia.bus.caller import MAY, Caller
+from angelia.bus.caller import MAY, Caller, Rank
 from angelia.bus.core import Bus
 from angelia.bus.forward import waits
 from angelia.bus.remotes import ANONYMOUS
@@ -47,7 +47,7 @@ class Peer:
 
     def __init__(self, bus: Bus, caller: Caller, line: Line, send: Send, tasks: asyncio.TaskGroup) -> None:
         self.bus, self.caller, self.line, self.tasks = bus, caller, line, tasks
-        self.scope = ANONYMOUS
+        self.scope = (caller.name or "") if caller.rank is Rank.LINK else ANONYMOUS
         self.sessions: dict[str, Session] = {}
         self._send = send
         self._waiting = 0

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from angelia.bus.caller import OPEN, Caller
 from angelia.doors.http.connection import Connection, connection_of
-from angelia.model.errors import BadRequest, TooLarge
+from angelia.model.errors import BadRequest, RateLimited, TooLarge
 from angelia.protocol.json import encode, struct
 
 T = TypeVar("T")
@@ -34,13 +34,31 @@ class Gone(Exception):
     """The caller closed the connection before its request was whole."""
 
 
+class Arriving:
+    """How much of all bodies has come that are not whole yet: each is bounded, and so are they together."""
+
+    __slots__ = ("bytes", "most")
+
+    def __init__(self, most: int) -> None:
+        self.bytes, self.most = 0, most
+
+    def check(self) -> None:
+        """Raise ``RateLimited`` where it is too much."""
+        if self.bytes > self.most:
+            raise RateLimited(
+                f"More than {self.most} bytes of unfinished requests are here. Of this one nothing was stored; send it "
+                "again in a moment, or in smaller parts.",
+                limit=self.most,
+            )
+
+
 class Call:
-    """A request on its way through a handler."""
+    """A request on its way through a handler. ``arriving``: shared by all of a hub."""
 
-    __slots__ = ("_pairs", "answered", "connection", "params", "receive", "scope", "send")
+    __slots__ = ("_pairs", "answered", "arriving", "connection", "params", "receive", "scope", "send")
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.scope, self.receive, self.send = scope, receive, send
+    def __init__(self, scope: Scope, receive: Receive, send: Send, arriving: Arriving) -> None:
+        self.scope, self.receive, self.send, self.arriving = scope, receive, send, arriving
         self.connection: Connection = connection_of(scope)
         self.answered = False
         self.params: dict[str, str] = {}
@@ -119,21 +137,27 @@ class Call:
         return found
 
     async def body(self, most: int) -> bytes:
-        """The whole body; ``TooLarge`` beyond ``most`` bytes."""
+        """The whole body; ``TooLarge`` beyond ``most`` bytes, ``RateLimited`` where too much arrives at once by TCP."""
         pieces: list[bytes] = []
         size = 0
-        while True:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise Gone
-            piece = message.get("body", b"")
-            if piece:
-                size += len(piece)
-                if size > most:
-                    raise TooLarge(f"The request has more than {most} bytes. Nothing was stored.", limit=most)
-                pieces.append(piece)
-            if not message.get("more_body"):
-                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        try:
+            while True:
+                message = await self.receive()
+                if message["type"] == "http.disconnect":
+                    raise Gone
+                piece = message.get("body", b"")
+                if piece:
+                    size += len(piece)
+                    self.arriving.bytes += len(piece)
+                    if size > most:
+                        raise TooLarge(f"The request has more than {most} bytes. Nothing was stored.", limit=most)
+                    pieces.append(piece)
+                if not message.get("more_body"):
+                    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                if not self.connection.by_socket:
+                    self.arriving.check()
+        finally:
+            self.arriving.bytes -= size
 
     async def read(self, kind: type[T], most: int, depth: int) -> T:
         """The body as a request of this shape; no body is ``{}``."""

@@ -19,7 +19,7 @@ from angelia.bus.core import Bus
 from angelia.bus.directory import digest_of
 from angelia.bus.events import What
 from angelia.bus.visits import Visit
-from angelia.doors.http.call import CALLER, Call, Gone, Receive, Scope, Send
+from angelia.doors.http.call import CALLER, Arriving, Call, Gone, Receive, Scope, Send
 from angelia.doors.http.guesses import Guesses
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.problem import answer_error
@@ -57,17 +57,18 @@ class Gatehouse:
         """``upgrades``: who serves WebSockets, by path."""
         self._inner, self._bus, self._hub, self._upgrades = inner, bus, hub, upgrades
         self._guesses = Guesses(bus.clock.monotonic)
+        self._arriving = Arriving(bus.limits.arriving_bytes)
         self._hosts = _spelt([*LOOPBACK, *hub.host_names], hub.port)
         self._origins = _origins(hub)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer why not."""
         if scope["type"] == "websocket":
-            await self._upgrade(Call(scope, receive, send))
+            await self._upgrade(Call(scope, receive, send, self._arriving))
             return
         if scope["type"] != "http":
             return
-        call = Call(scope, receive, send)
+        call = Call(scope, receive, send, self._arriving)
         try:
             caller = scope[CALLER] = self._admit(call, scope["headers"])
         except AngeliaError as refused:
@@ -203,10 +204,12 @@ class Gatehouse:
             digest = digest_of(token)
             if self._hub.admin_digest is not None and hmac.compare_digest(digest, self._hub.admin_digest):
                 return ADMIN
-            name = self._bus.directory.token_agent(digest, self._bus.clock.now())
-            if name is None:
-                raise _WrongToken("That token is not known here, or was revoked. Nothing was done.")
-            return Caller(Rank.AGENT, name, digest)
+            directory, now = self._bus.directory, self._bus.clock.now()
+            if (name := directory.token_agent(digest, now)) is not None:
+                return Caller(Rank.AGENT, name, digest)
+            if (name := directory.token_desktop(digest, now)) is not None:
+                return Caller(Rank.LINK, name, digest)
+            raise _WrongToken("That token is not known here, or was revoked. Nothing was done.")
         if call.connection.local_admin:
             return ADMIN
         if self._hub.tokens_only and call.scope["path"] not in TOKENLESS:

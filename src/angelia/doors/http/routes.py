@@ -15,6 +15,7 @@ from angelia.doors.http import (
     briefing,
     connections,
     dead_letters,
+    desktops,
     events,
     hub,
     library,
@@ -126,6 +127,10 @@ ROUTES = (
     ),
     Route("DELETE", "/v1/connections/{name}", connections.disconnect, gives=answers.RemovedOut),
     Route("POST", "/v1/pairing", connections.offer, native.Nothing, connection_shapes.PairingOut, answers=(201,)),
+    Route(
+        "POST", "/v1/desktops/{name}/token", desktops.new_token, native.Nothing, answers.DesktopTokenOut, answers=(201,)
+    ),
+    Route("DELETE", "/v1/desktops/{name}", desktops.end, gives=answers.RemovedOut),
     Route("GET", "/api/status", hub.gateway_status, gives=answers.GatewayStatusOut),
     Route("GET", "/api/ws", hub.gateway, arguments=("token",), answers=()),
     Route("GET", "/api/hub", hub.hubs, answers=()),

@@ -232,7 +232,8 @@ def write_anew(desk: Desk, table: str, last: int, *, always: bool = False) -> bo
 
 
 def _keep_keyed(desk: Desk, known: set[Any], bad: list[Row]) -> None:
-    names = {row[1] for row, _ in small_rows(desk, "token") if row is not None}
+    holders = {row[1] for row, _ in small_rows(desk, "token") if row is not None}
+    names = {name for name in holders if not str(name).startswith("@")}  # a desktop's: it is no agent
     for raw in bad:
         row = decoded(raw, SMALL["agent"].texts)
         if row is not None and (row[5] or row_sum(*row[:5], 1, *row[6:-1]) == row[-1]):

@@ -1,0 +1,71 @@
+"""Desktops with a token of their own: which they are, what it proves, and that nobody else is them."""
+
+import pytest
+
+from angelia.bus.agents import OVERLAP_SECONDS
+from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
+from angelia.bus.desktops import make_token, remove, scope_of
+from angelia.bus.directory import digest_of
+from angelia.bus.remotes import ANONYMOUS
+from angelia.model.connection import Connection
+from angelia.model.errors import BadName, BadRequest, NotFound, TokenRequired
+from tests.fakes.small_hub import SmallHub
+
+MAC = Caller(Rank.LINK, "mac")
+ANN = Caller(Rank.AGENT, "ann")
+
+
+def proved(hub: SmallHub, secret: str) -> tuple[str | None, str | None]:
+    """What a token proves: which agent, and which desktop."""
+    digest, now = digest_of(secret), hub.clock.now()
+    return hub.bus.directory.token_agent(digest, now), hub.bus.directory.token_desktop(digest, now)
+
+
+async def test_a_token_proves_its_desktop_and_no_agent(hub: SmallHub) -> None:
+    secret, token = await make_token(hub.bus, "Mac")
+    assert proved(hub, secret) == (None, "mac")
+    assert secret not in repr(token)
+    assert not hub.bus.directory.is_keyed("mac")
+    await hub.restart()
+    assert proved(hub, secret) == (None, "mac")
+
+
+async def test_an_old_token_works_for_five_minutes_more(hub: SmallHub) -> None:
+    old, new = (await make_token(hub.bus, "mac"))[0], (await make_token(hub.bus, "mac"))[0]
+    await hub.clock.advance(OVERLAP_SECONDS - 1)
+    assert (proved(hub, old), proved(hub, new)) == ((None, "mac"), (None, "mac"))
+    await hub.clock.advance(1)
+    assert (proved(hub, old), proved(hub, new)) == ((None, None), (None, "mac"))
+
+
+async def test_what_is_removed_proves_nothing_any_more_and_others_do(hub: SmallHub) -> None:
+    secrets = [(await make_token(hub.bus, name))[0] for name in ("mac", "mac", "pc")]
+    await remove(hub.bus, "MAC")
+    assert [proved(hub, secret)[1] for secret in secrets] == [None, None, "pc"]
+    with pytest.raises(NotFound, match="Nothing was changed"):
+        await remove(hub.bus, "mac")
+
+
+@pytest.mark.parametrize(("name", "error"), [
+    ("", BadName), ("a b", BadRequest), ("local", BadRequest), (ANONYMOUS, BadName), ("Desktop", BadName),
+    ("rack", BadRequest), ("HUB", BadRequest),
+])  # fmt: skip
+async def test_what_cannot_be_a_desktops_name_gets_no_token(hub: SmallHub, name: str, error: type[Exception]) -> None:
+    rack = Connection(name="rack", target="ws://127.0.0.1:9")
+    await hub.bus.store.write(lambda tx: hub.bus.neighbours.put(tx, rack, hub.clock.now()))
+    with pytest.raises(error):
+        await make_token(hub.bus, name)
+
+
+async def test_a_call_comes_from_the_desktop_of_its_token_whatever_it_says(hub: SmallHub) -> None:
+    assert [scope_of(hub.bus, MAC, said) for said in (None, "pc", "a b", 7)] == ["mac"] * 4
+
+
+async def test_a_desktop_with_a_token_is_nobody_who_does_not_show_it_but_the_owner(hub: SmallHub) -> None:
+    assert [scope_of(hub.bus, OPEN, said) for said in (None, "", "mac", "PC")] == [ANONYMOUS, ANONYMOUS, "mac", "PC"]
+    await make_token(hub.bus, "mac")
+    for caller in (OPEN, ANN):
+        with pytest.raises(TokenRequired):
+            scope_of(hub.bus, caller, "Mac")
+    assert scope_of(hub.bus, ADMIN, "mac") == "mac"
+    assert scope_of(hub.bus, OPEN, "pc") == "pc"
