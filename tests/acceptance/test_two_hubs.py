@@ -28,6 +28,7 @@ from tests.acceptance.linked import (
 
 pytestmark = pytest.mark.timeout(150)
 STOP_SECONDS = 3.0
+NAMES = ("home", "garage", "shed")
 
 
 def target(far: Hub) -> str:
@@ -262,6 +263,49 @@ def test_a_connection_may_refuse_at_once_while_it_is_down(two: tuple[Hub, Hub]) 
     eventually(lambda: here.kept("POST", "/v1/messages", {"to": "bob", "text": "hi", "from": "ann"}).status == 201, 10)
 
 
+def presence(at: Hub, handle: str) -> str:
+    rows = at.get("/v1/agents", admin=True).json["agents"]
+    return next(str(row["presence"]) for row in rows if row["handle"] == handle)
+
+
+def test_an_agent_whose_program_is_gone_is_not_told_as_there(two: tuple[Hub, Hub]) -> None:
+    """As its own hub shows it, within a second of what shows that; and again as soon as it is mended."""
+    here, far = two
+    program = far.base / "bob.sh"
+
+    def mend() -> None:
+        program.write_text("#!/bin/sh\ncat\n")
+        program.chmod(0o755)
+
+    def is_told(there: bool, seconds: float = 1 * MARGIN) -> None:
+        def look() -> tuple[str, str, bool]:
+            return presence(here, "bob"), presence(far, "bob"), far.get("/status").json["agents"]["bob"]["online"]
+
+        wanted = ("online", "online", True) if there else ("unknown", "away", False)
+        eventually(lambda: look() == wanted, seconds, f"{wanted}: {look()}")
+
+    mend()
+    adapter = {"adapter": {"kind": "command", "argv": [str(program)]}}
+    assert far.call("PUT", "/v1/agents/bob", adapter, admin=True).status == 200
+    is_told(there=True)
+    program.unlink()
+    sent = here.send("bob", "hi", "ann", intent="request")["id"]
+    wait_state(here, sent, "failed")
+    is_told(there=False)
+    far.restart()
+    wait_up(here, "garage")
+    is_told(there=False, seconds=10 * MARGIN)
+    mend()
+    assert far.get("/v1/agents/bob/check", admin=True).json["problem"] is None
+    is_told(there=True)
+    program.unlink()
+    assert far.get("/v1/agents/bob/check", admin=True).json["problem"]
+    is_told(there=False)
+    mend()
+    assert here.kept("POST", "/v1/ask", {"to": "bob", "text": "hi", "from": "ann"}).json["reply"]["text"] == "hi"
+    is_told(there=True)
+
+
 @pytest.mark.parametrize("who", ["here", "far"])
 def test_either_hub_killed_in_the_middle_of_mail_loses_none_and_gives_none_twice(
     two: tuple[Hub, Hub], who: str
@@ -419,3 +463,27 @@ def test_what_a_full_mailbox_far_away_makes_wait_arrives_in_its_order_counts_and
         eventually(slowly, 60, "all of it has come")
         assert got == [str(number) for number in range(count)]
         assert connection(here, "garage")["waiting"] == 0
+
+
+def test_what_goes_to_another_hub_is_called_delivered_by_nobody_before_it_is(two: tuple[Hub, Hub]) -> None:
+    here, far = two
+    assert far.process is not None
+    far.process.send_signal(signal.SIGSTOP)
+    try:
+        said = here.call("POST", "/broadcast?from=ann&to=bob@garage", "hello").json
+        assert (said["delivered"], said["stored"]) == (False, True)
+        row = here.get(f"/v1/messages/{said['id']}", admin=True).json["deliveries"][0]
+        assert row["state"] == "leased"
+        assert row["expected"].startswith("on its way to the hub there")
+    finally:
+        far.process.send_signal(signal.SIGCONT)
+
+
+def test_hubs_that_stop_leave_no_fault_in_their_logs() -> None:
+    """Each has dialled one, and was dialled by another: some lines end before the others."""
+    with hubs(*NAMES) as ring:
+        for number, at in enumerate(ring):
+            connect(at, NAMES[number - 1], target(ring[number - 1]))
+        for at in ring:
+            at.stop()
+            assert "Exception" not in at.output(), at.output()[-3000:]

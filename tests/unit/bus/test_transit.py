@@ -10,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from angelia.bus.ask import ask
+from angelia.bus.carry import fail_waiting
 from angelia.bus.draft import Draft
 from angelia.bus.forward import drain, handed_out, settle_far
+from angelia.bus.look import expected
 from angelia.bus.outcomes import owed
 from angelia.bus.turns import begin, failed
 from angelia.model.connection import Away
 from angelia.model.delivery import State
-from angelia.model.envelope import Kind
+from angelia.model.envelope import Intent, Kind
 from angelia.model.errors import AmbiguousName, RuntimeOffline, UnknownAgent
 from angelia.model.failure import Reason
 from angelia.model.limits import Limits
@@ -46,6 +48,23 @@ async def take_there(three: Neighbourhood, scope: str = "desktop") -> list[Any]:
 
 
 # ----------------------------------------------------------------------------------------------------- by a third hub
+
+
+async def test_an_answer_given_while_the_way_back_is_removed_goes_once_it_is_there_again(three: Neighbourhood) -> None:
+    mid, rack = three["mid"], three["rack"]
+    asked = await mid.send("max", "ann", intent="request")
+    await three.run()
+    way = rack.bus.neighbours.require("mid")
+    await rack.bus.store.write(lambda tx: rack.bus.neighbours.remove(tx, way, rack.clock.now()))
+    await fail_waiting(rack.bus, way.id, "The connection was removed.")
+    reply = await rack.answer("ann", asked.envelope)
+    row = await rack.row(reply)
+    assert (row.state, row.connection) == (State.QUEUED, "mid")
+    assert expected(rack.bus, row, Intent.INFORM) == "waits until mid is connected again"
+    await rack.connect("mid", mid.me)
+    await three.meet()
+    await three.run()
+    assert await mid.told("max") == [("ann@rack", "done")]
 
 
 async def test_question_and_answer_cross_in_both_directions(three: Neighbourhood) -> None:

@@ -135,7 +135,11 @@ class HubWebSocket(WebSocketsSansIOProtocol):
 
     def shutdown(self) -> None:
         """The hub stops: close it once those who are on it have had a moment to say goodbye."""
-        self.loop.call_later(GOODBYE_SECONDS, super().shutdown)
+        self.loop.call_later(GOODBYE_SECONDS, self._shut)
+
+    def _shut(self) -> None:
+        if not self.transport.is_closing():
+            super().shutdown()
 
     def schedule_ping(self) -> None:
         """Ping at the next beat, as all others are."""
