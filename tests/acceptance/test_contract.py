@@ -8,27 +8,32 @@ from typing import Any
 import pytest
 
 from tests.acceptance.hub import Stream, hub
-from tests.rigs.contract import run
+from tests.rigs.contract import CALLERS, Result, run
 
-SECONDS = 22  # for each kind of caller; `make soak` gives it minutes
+SECONDS = 13  # for each kind of caller; `make soak` gives it minutes
+LEAST = 20  # requests; many times as many where it is quiet
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("admin", [False, True], ids=["an open caller", "an admin"])
-def test_every_answer_is_one_that_the_document_names(admin: bool) -> None:
+def found_by(caller: str, seconds: float, seed: int) -> Result:
     with hub() as at:
-        found = run(at, admin=admin, seconds=SECONDS, seed=1)
+        found = run(at, caller=caller, seconds=seconds, seed=seed)
     assert found.well, found.said
-    assert found.requests > 50  # on a busy machine; ten times as many where it is quiet
+    return found
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("caller", CALLERS)
+def test_every_answer_is_one_that_the_document_names(caller: str) -> None:
+    """On a machine that is busy with other things it is given longer, so that it makes some requests."""
+    if found_by(caller, SECONDS, 1).requests < LEAST:
+        assert found_by(caller, 4 * SECONDS, 1).requests >= LEAST
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("admin", [False, True], ids=["an open caller", "an admin"])
-def test_in_minutes_too_every_answer_is_one_that_the_document_names(admin: bool) -> None:
-    with hub() as at:
-        found = run(at, admin=admin, seconds=300, seed=2)
-    assert found.well, found.said
+@pytest.mark.parametrize("caller", CALLERS)
+def test_in_minutes_too_every_answer_is_one_that_the_document_names(caller: str) -> None:
+    assert found_by(caller, 200, 2).requests >= LEAST
 
 
 @pytest.mark.parametrize(

@@ -1,68 +1,37 @@
-"""Hostile texts through every door and every hand: each comes out as it went in, and makes nothing happen.
+"""Hostile texts through every route of ``/openapi.json``, and to a program and an endpoint that a hub wakes: each comes
+out as it went in, and makes nothing happen.
 
 A text that would run something would make a file of one name; at the end of every test here that file is not there, no
-file but the hub's own has appeared, and the hub has no child left.
+file but the hub's own has appeared, and the hub has no child left. The other doors and hands stand in files beside this
+one, and all of them in the tables of ``test_hostile_text_tables.py``.
 """
 
 import asyncio
+import http.client
 import json
-import os
-import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.acceptance.hub import Hub, Stream, environment, eventually
-from tests.acceptance.linked import connect, hubs, knows
-from tests.rigs.gateway import desktop
-from tests.rigs.hostile import texts
+from tests.acceptance.hub import Hub, Stream, eventually
+from tests.rigs.hostile_place import SECONDS, Place, adapter, answering, children, claimed, find
 from tests.turns.endpoint import endpoint
 
-SECONDS = 40.0
 ECHO = "import sys; sys.stdout.buffer.write(b'[' + sys.stdin.buffer.read() + b']')"
 SECRET = "whsec_" + "QUJD" * 11
-
-
-class Place:
-    """A hub, the texts, and what must not be there afterwards."""
-
-    def __init__(self, at: Hub) -> None:
-        self.at = at
-        self.mark = at.base / "mark"
-        self.texts = texts(str(self.mark))
-
-    def strays(self) -> list[str]:
-        """Files that nobody of the hub's own makes."""
-        known = {"d", "output", "hermes", ".cache"}
-        return [str(path) for path in self.at.base.iterdir() if path.name not in known]
-
-    def children(self) -> list[str]:
-        return [line for line in _children(self.at.pid) if "multiprocessing" not in line]
-
-
-def _children(pid: int) -> list[str]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append((stat.parent / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue
-    return found
+WORD = "heliotrope"  # stands in no text
 
 
 @pytest.fixture(scope="module")
 def town() -> Iterator[Place]:
-    at = Hub()
-    home = at.base / "hermes"
-    home.mkdir()
-    at.env = {"HERMES_HOME": str(home)}
+    at = Hub(env={"ANGELIA_HERMES_HOME": "off", "ANGELIA_LIMITS_READER_ATTEMPTS": "1"})
     with at:
         yield Place(at)
         said = at.output()
@@ -73,10 +42,7 @@ def town() -> Iterator[Place]:
 @pytest.fixture
 def place(town: Place) -> Iterator[Place]:
     yield town
-    assert not town.mark.exists()
-    assert town.strays() == []
-    assert eventually(lambda: not town.children(), SECONDS)
-    assert town.at.is_ready()
+    town.nothing_happened()
 
 
 @pytest.fixture
@@ -87,44 +53,22 @@ def box(town: Place) -> str:
     return name
 
 
-def claimed(at: Hub, name: str, count: int) -> list[str]:
-    """The texts that wait for a name, in their order; each is settled."""
-    found: list[str] = []
-
-    def more() -> bool:
-        for taken in at.claim(name, 100):
-            found.append(taken["message"].get("text") or json.dumps(taken["message"].get("body")))
-            assert at.lease(taken["lease"]["token"], "ack").status == 200
-        return len(found) >= count
-
-    eventually(more, SECONDS, f"{count} texts")
-    return found
-
-
-def equal(found: list[str], place: Place) -> None:
-    """All of them, each as it went in."""
-    wrong = {name: got for (name, text), got in zip(place.texts.items(), found, strict=True) if got != text}
-    assert wrong == {}
-
-
-# -------------------------------------------------------------------------------------------------------------- doors
+# ------------------------------------------------------------------------------------------------ routes that take one
 
 
 def test_by_v1(place: Place, box: str) -> None:
-    for text in place.texts.values():
+    for text in place.all:
         place.at.send(box, text, "sender")
-    equal(claimed(place.at, box, len(place.texts)), place)
+    place.equal(claimed(place.at, box, len(place.texts)))
 
 
 def test_by_a_batch(place: Place, box: str) -> None:
-    messages = [{"to": box, "text": text, "from": "sender"} for text in place.texts.values()]
-    outcomes = place.at.post("/v1/messages", {"messages": messages}).json["outcomes"]
-    assert {each["status"] for each in outcomes} == {201}
-    equal(claimed(place.at, box, len(messages)), place)
+    place.send_all(box)
+    place.equal(claimed(place.at, box, len(place.texts)))
 
 
 def test_by_the_seeds_way_as_a_text_and_as_any_json(place: Place, box: str) -> None:
-    payloads = [{"text": text, text or "x": [text, {text: None}]} for text in place.texts.values() if text != "text"]
+    payloads = [{"text": text, text or "x": [text, {text: None}]} for text in place.all if text != "text"]
     for payload in payloads:
         place.at.broadcast(payload, "sender", box)
     got: list[dict[str, Any]] = []
@@ -136,157 +80,281 @@ def test_by_the_seeds_way_as_a_text_and_as_any_json(place: Place, box: str) -> N
         assert meta["from"] == "sender"
 
 
-def test_as_a_body_and_as_every_word_that_a_caller_may_choose(place: Place, box: str) -> None:
-    """Where a word is none it is refused, and stored nowhere."""
-    at = place.at
-    for text in place.texts.values():
-        body = {"text": text, "more": [text], text: text}
-        answer = at.post("/v1/messages", {"to": box, "from": "sender", "body": body})
+def test_by_the_seeds_way_as_it_stands_with_nothing_around_it(place: Place, box: str) -> None:
+    """What is no JSON is refused; what happens to be some comes out as that."""
+    for name, text in place.texts.items():
+        answer = place.at.kept("POST", f"/broadcast?from=sender&to={box}", text.encode())
+        try:
+            wrote = json.loads(text)
+        except ValueError:
+            assert answer.status == 400, (name, answer.body)
+            continue
+        [shown] = place.at.poll(box)
+        meta = shown.pop("_meta")
+        assert shown == (without_meta(wrote) if isinstance(wrote, dict) else {"text": wrote}), name
+        assert meta["from"] == "sender", name
+
+
+def without_meta(payload: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in payload.items() if key != "_meta"}
+
+
+def test_by_a_question_and_to_whoever_waits_for_its_answer(place: Place, box: str) -> None:
+    with answering(place.at, box) as heard, ThreadPoolExecutor(4) as askers:
+
+        def ask(text: str) -> Any:
+            asked = {"to": box, "text": text, "from": "asker", "wait_seconds": SECONDS}
+            return place.at.post("/v1/ask", asked, seconds=SECONDS + 5).json["reply"]["text"]
+
+        found = list(askers.map(ask, place.all))
+    place.equal(found)
+    assert sorted(heard) == sorted(place.all)
+
+
+def test_by_a_reply(place: Place, box: str) -> None:
+    replies = []
+    for id, text in zip(place.send_all(box, intent="request"), place.all, strict=True):
+        assert place.at.kept("POST", f"/v1/messages/{id}/reply", {"from": box, "text": text}).status == 201
+        replies.append(place.at.receipt(id)["reply"]["text"])
+    place.equal(replies)
+
+
+def test_as_a_body_whose_names_are_texts_too(place: Place, box: str) -> None:
+    bodies = [{"text": text, "more": [text], text: text} for text in place.all]
+    for body in bodies:
+        answer = place.at.kept("POST", "/v1/messages", {"to": box, "from": "sender", "body": body})
         assert answer.status == 201
-        [taken] = at.claim(box)
-        assert taken["message"]["body"] == body
-        at.lease(taken["lease"]["token"], "ack")
-        for field in ("to", "from", "id", "thread", "in_reply_to", "intent", "lane"):
-            refused = at.post("/v1/messages", {"to": box, "from": "sender", "text": "x", field: text})
-            assert refused.status in (400, 404), (field, text, refused.status)
-        for path in ("/v1/agents/{}/inbox", "/v1/messages/{}", "/v1/leases/{}/ack", "/v1/threads/{}", "/poll?agent={}"):
-            method = "POST" if path.endswith("ack") else "GET"
-            refused = at.call(method, path.format(quote(text, safe="")))
-            assert refused.status in (400, 404), (path, text, refused.status)
-        assert at.get(f"/v1/search?q={quote(text, safe='')}").status in (200, 400)
-        key = {"Idempotency-Key": f"{box}-{quote(text)[:200]}"}
-        assert at.post("/v1/messages", {"to": box, "from": "sender", "text": text}, headers=key).status == 201
-        assert claimed(at, box, 1) == [text]
-        put = at.call("PUT", f"/v1/agents/{box}", {"title": text[:100], "description": text[:100]}, admin=True)
-        assert put.status in (200, 400)
-        for name in ("PUT", "DELETE"):
-            wrong = at.call(name, f"/v1/agents/{quote(text, safe='')}", {} if name == "PUT" else None, admin=True)
-            assert wrong.status in (400, 404), (name, text)
-            wrong = at.call(name, f"/v1/connections/{quote(text, safe='')}", {"target": "ws://127.0.0.1:9"}
-                            if name == "PUT" else None, admin=True)  # fmt: skip
-            assert wrong.status in (400, 404), (name, text)
+    assert [json.loads(body) for body in claimed(place.at, box, len(bodies))] == bodies
 
 
-async def test_by_the_gateway(place: Place, box: str) -> None:
+def test_as_what_an_agent_is_called_and_does(place: Place, box: str) -> None:
+    for name, text in place.texts.items():
+        given = {"title": text[:100], "description": text}
+        put = place.at.call("PUT", f"/v1/agents/{box}", given, admin=True)
+        assert put.status == 200, (name, put.body)
+        rows = [put.json, place.at.get(f"/v1/agents/{box}").json]
+        rows += [row for row in place.at.get("/v1/agents").json["agents"] if row["handle"] == box]
+        assert [{key: row[key] for key in given} for row in rows] == [given] * 3, name
+        said = place.at.get(f"/v1/agents/{box}/briefing").body.decode()
+        assert not {letter for letter in said if ord(letter) < 32 and letter != "\n"}, name
+
+
+# What may be any text. Everywhere else a text of ours is no word that is known, and is refused. A backup's ``file`` is
+# the owner's own word, and means the path that it says.
+ANY_TEXT = {"text", "body", "title", "description", "q", "reason"}
+LEFT_OUT = {("POST /v1/backups", "file")}
+# A list is asked for what concerns somebody, and nobody is called so; a stream's last id that is none is passed over.
+FINDS_NOTHING = {("GET /v1/agents/{handle}/inbox", "from"), ("GET /v1/search", "from"), ("GET /v1/search", "to")}
+PASSED_OVER = {("GET /v1/events", "agent"), *((f"GET {path}", "last_event_id") for path in (
+    "/subscribe", "/v1/events", "/v1/agents/{handle}/stream"))}  # fmt: skip
+VALUES: dict[str, Any] = {"from": "sender", "text": "x", "wait_seconds": 0, "ack": "manual", "q": WORD}
+NEEDED = {
+    "POST /v1/messages": ("to", "from", "text"), "POST /v1/ask": ("to", "from", "text", "wait_seconds"),
+    "POST /v1/messages/{id}/reply": ("from", "text"), "GET /poll": ("agent",), "GET /subscribe": ("agent",),
+    "GET /v1/search": ("q",), "GET /v1/agents/{handle}/stream": ("ack",),
+}  # fmt: skip
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.soak)])
+def test_as_a_body_and_as_every_word_that_a_caller_may_choose(place: Place, box: str, share: int) -> None:
+    """Each parameter and each field that ``/openapi.json`` names: where a text is no such word it is refused, with an
+    answer that is in the document, and stored nowhere. Of the texts each gets one of four, in turn."""
     at = place.at
-    async with desktop(at.port) as peer:
-        opened = await peer.result("session.open", profile=box, title="\x1b]0;x\x07")
-        for name, text in place.texts.items():
-            await peer.result("prompt.submit", session_id=opened["session_id"], text=text)
-            turn = await peer.event("session.turn")
-            if "header" not in name:
-                assert turn["text"] == text, name
-            # a header like ours is a relay's own word of who wrote: a claim, and never one of our names
-            assert ("@" in turn["from"], turn["from"].endswith("@local"), turn["verified"]) == (True, False, False), (
-                turn
-            )
-            await peer.result("session.done", id=turn["id"], lease=turn["lease"], text=text)
-        await peer.result("session.close", session_id=opened["session_id"])
-        for name, text in place.texts.items():
-            if not text.strip() or "header" in name:
-                continue
-            answered = peer.send("bot_relay.deliver", profile=box, message=text, id=uuid.uuid4().hex, from_handle="far")
-            [taken] = await asyncio.to_thread(eventually, lambda: at.claim(box), SECONDS)
-            assert taken["message"]["text"] == text.strip(), name  # which is what Hermes' own gateway takes
-            reply = {"from": box, "text": text}
-            assert at.post(f"/v1/messages/{taken['message']['id']}/reply", reply).status == 201
-            result = await asyncio.wait_for(answered, SECONDS)
-            assert result["result"]["reply"] == text, name
-            at.lease(taken["lease"]["token"], "ack")
+    document = at.get("/openapi.json").json
+    codes = set(document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"])
+    known = {"handle": box, "to": box, "agent": box, "id": at.send(box, "x", "sender")["id"], "token": "none"}
+    at.claim("sender")
+    before = at.get("/v1/agents").json["agents"]
+    tried = 0
+    with closing(at.connection(admin=True)) as line:
+        for number, (route, where, word) in enumerate(places(document)):
+            for name, text in list(place.texts.items())[number % share :: share]:
+                status, said = ask_with(line, route, where, word, text, VALUES | known | {"name": "conn"})
+                tried += 1
+                told = (route, word, name, status, said)
+                assert status < 500, told
+                assert status < 400 or said.get("code") in codes, told
+                if (route, word) in FINDS_NOTHING:
+                    assert said.get("deliveries", said.get("messages")) == [], told
+                elif word not in ANY_TEXT and (route, word) not in PASSED_OVER:
+                    assert status >= 400, told
+    assert tried > 100 * (len(place.texts) // share)
+    assert [row["handle"] for row in at.get("/v1/agents").json["agents"]] == [row["handle"] for row in before]
+    assert at.get("/v1/connections", admin=True).json["connections"] == []
 
 
-def test_over_a_link_and_back(place: Place) -> None:
-    with hubs("one", "two") as (one, two):
-        two.claim("box")
-        one.claim("sender")
-        code = two.post("/v1/pairing", {}, admin=True).json["code"]
-        connect(one, "two", f"ws://127.0.0.1:{two.port}", code=code)
-        eventually(lambda: knows(one, "box"), SECONDS)
-        sent = [one.send("box@two", text, "sender", intent="request")["id"] for text in place.texts.values()]
-        taken: list[Any] = []
-
-        def all_there() -> bool:
-            taken.extend(two.claim("box", 100))
-            return len(taken) >= len(sent)
-
-        eventually(all_there, SECONDS)
-        equal([each["message"]["text"] for each in taken], place)
-        for each in taken:
-            answer = {"from": "box", "text": each["message"]["text"]}
-            assert two.post(f"/v1/messages/{each['message']['id']}/reply", answer).status == 201
-        for id, text in zip(sent, place.texts.values(), strict=True):
-            assert eventually(lambda: one.receipt(id).get("reply"), SECONDS)["text"] == text  # noqa: B023 - looked at now
-        assert not _children(one.pid)
-        assert not _children(two.pid)
+def places(document: Any) -> Iterator[tuple[str, str, str]]:
+    """Every place for a text: the route, which part of a request it is in, and what it is called."""
+    shapes = document["components"]["schemas"]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            route = f"{method.upper()} {path}"
+            found = [(each["in"], each["name"]) for each in operation["parameters"]]
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                found += [("body", name) for name in fields(content["schema"], shapes)]
+            yield from ((route, where, word) for where, word in found if (route, word) not in LEFT_OUT)
 
 
-def test_by_the_files_of_hermes(place: Place, box: str) -> None:
-    outbox = place.at.base / "hermes" / "bot_relay" / "outbox"
-    outbox.mkdir(parents=True, exist_ok=True)
-    given = {name: text for name, text in place.texts.items() if text.strip() and "header" not in name}
-    ids = {}
-    for name, text in given.items():
-        ids[name] = uuid.uuid4().hex
-        envelope = {
-            "id": ids[name], "created_at": int(time.time()), "from_profile": "default", "from_handle": "hermes",
-            "target_connection": "angelia", "target_profile": box, "target_handle": box,
-            "message": f"Message from \N{ROBOT FACE} hermes (@hermes): {text}",
-        }  # fmt: skip
-        part = outbox / f".{ids[name]}.tmp"
-        part.write_text(json.dumps(envelope))
-        part.rename(outbox / f"{ids[name]}.json")
-    found: dict[str, str] = {}
-
-    def more() -> bool:
-        for taken in place.at.claim(box, 100):
-            found[taken["message"]["id"]] = taken["message"]["text"]
-            place.at.lease(taken["lease"]["token"], "ack")
-        return len(found) >= len(given)
-
-    eventually(more, SECONDS)
-    assert {name: found[ids[name]] for name in given} == given
+def fields(schema: Any, shapes: Any) -> Iterator[str]:
+    """The names of a shape's own fields."""
+    if "$ref" in schema:
+        schema = shapes[schema["$ref"].rpartition("/")[2]]
+    for each in schema.get("anyOf", []):
+        yield from fields(each, shapes)
+    yield from schema.get("properties", {})
 
 
-# -------------------------------------------------------------------------------------------------------------- hands
+def ask_with(
+    line: http.client.HTTPConnection, route: str, where: str, word: str, text: str, values: dict[str, Any]
+) -> tuple[int, dict[str, Any]]:
+    """One request with a text in one place, and what is right in all others; the status, and what JSON it answered."""
+    method, _, path = route.partition(" ")
+    for name, value in {**values, **({word: text} if where == "path" else {})}.items():
+        path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
+    rest = {name: values[name] for name in NEEDED.get(route, ()) if word != "messages"}
+    given: dict[str, Any] = rest if where == "path" else {**rest, word: text}
+    if method in ("POST", "PUT") and where != "query":
+        line.request(method, path, json.dumps(given).encode(), {"Content-Type": "application/json"})
+    else:
+        line.request(method, f"{path}?{urlencode(given)}" if given else path)
+    answer = line.getresponse()
+    kind = answer.headers.get("content-type", "")
+    if kind.startswith("text/event-stream"):
+        line.close()  # it has begun, and does not end
+        return answer.status, {}
+    said = answer.read()
+    return answer.status, json.loads(said) if kind.endswith("json") else {}
 
 
-@pytest.mark.parametrize("path", ["/v1/agents/{}/stream", "/subscribe?agent={}"])
-def test_by_a_stream(place: Place, box: str, path: str) -> None:
-    with Stream(place.at, path.format(box)) as stream:
-        for text in place.texts.values():
-            place.at.send(box, text, "sender")
-        events = stream.messages(len(place.texts), SECONDS)
-    shown = [event.json for event in events]
-    equal([each["message"]["text"] if "message" in each else each["text"] for each in shown], place)
+def test_as_the_key_of_a_repeat(place: Place, box: str) -> None:
+    for text in place.all:
+        key = {"Idempotency-Key": f"{box}-{quote(text)[:200]}"}
+        sent = place.at.post("/v1/messages", {"to": box, "from": "sender", "text": text}, headers=key)
+        assert sent.status == 201
+    place.equal(claimed(place.at, box, len(place.texts)))
 
 
-def test_by_a_poll(place: Place, box: str) -> None:
-    for text in place.texts.values():
-        place.at.send(box, text, "sender")
-    equal([each["text"] for each in place.at.poll(box)], place)
+# ------------------------------------------------------------------------------------------------ routes that show one
 
 
-def adapter(place: Place, name: str, spec: dict[str, Any]) -> None:
-    answer = place.at.call("PUT", f"/v1/agents/{name}", {"adapter": spec}, admin=True)
-    assert answer.status in (200, 201), answer.body
+def by_a_receipt(at: Hub, box: str, ids: Sequence[str]) -> Iterable[Any]:
+    return (at.receipt(id)["message"]["text"] for id in ids)
+
+
+def by_an_inbox(at: Hub, box: str, ids: Sequence[str]) -> Iterable[Any]:
+    return (row["message"]["text"] for row in at.inbox(box, limit=100)["deliveries"])
+
+
+def by_a_claim(at: Hub, box: str, ids: Sequence[str]) -> Iterable[Any]:
+    return claimed(at, box, len(ids))
+
+
+def by_a_poll(at: Hub, box: str, ids: Sequence[str]) -> Iterable[Any]:
+    return (each["text"] for each in at.poll(box))
+
+
+def by_dead_letters(at: Hub, box: str, ids: Sequence[str]) -> Iterable[Any]:
+    for taken in at.claim(box, 100):
+        gone = at.lease(taken["lease"]["token"], "nack", reason=taken["message"]["text"])
+        assert gone.json["state"] == "dead"
+    rows, after = list[Any](), 0
+    while after is not None:
+        page = at.get(f"/v1/dead-letters?after={after}", admin=True).json
+        rows, after = rows + page["deliveries"], page["next"]
+    return [row["message"]["text"] for row in rows if row["message"]["to"] == box]
+
+
+def by_threads(at: Hub, box: str, ids: Sequence[str]) -> Iterable[Any]:
+    rows = at.get("/v1/threads?limit=100", admin=True).json["threads"]
+    texts = {row["last"]["id"]: row["last"]["text"] for row in rows}
+    return [texts.get(id) for id in ids]
+
+
+def by_a_thread(at: Hub, box: str, ids: Sequence[str]) -> Iterable[Any]:
+    rows = [at.get(f"/v1/threads/{id}", admin=True).json["messages"] for id in ids]
+    return [row[0]["message"]["text"] for row in rows]
+
+
+def by_a_search(at: Hub, box: str, ids: Sequence[str]) -> Iterable[Any]:
+    def found() -> Any:
+        page = at.get(f"/v1/search?q={WORD}&to={box}&limit=100", admin=True).json["messages"]
+        return page if len(page) == len(ids) else None
+
+    return reversed([row["text"] for row in eventually(found, SECONDS)])
+
+
+def by_a_manual_stream(at: Hub, box: str, ids: Sequence[str]) -> Iterable[Any]:
+    with Stream(at, f"/v1/agents/{box}/stream?ack=manual&window=16") as stream:
+        for _ in ids:
+            [event] = stream.messages(1, SECONDS)
+            assert at.lease(event.json["lease"]["token"], "ack").status == 200
+            yield event.json["message"]["text"]
+
+
+def by_the_seeds_stream(at: Hub, box: str, ids: Sequence[str]) -> Iterable[Any]:
+    with Stream(at, f"/subscribe?agent={box}") as stream:
+        return [event.json["text"] for event in stream.messages(len(ids), SECONDS)]
+
+
+def by_events(at: Hub, box: str, ids: Sequence[str]) -> Iterable[Any]:
+    with Stream(at, f"/v1/events?last=500&agent={box}", admin=True) as stream:
+        found: dict[str, str] = {}
+        while len(found) < len(ids):
+            event = stream.next(SECONDS).json
+            found.setdefault(event.get("id"), event.get("text"))
+    return [found[id] for id in ids]
+
+
+# ``POST /v1/ask`` is in ``test_by_a_question_and_to_whoever_waits_for_its_answer``.
+SHOWN: dict[str, Callable[[Hub, str, Sequence[str]], Iterable[Any]]] = {
+    "GET /v1/messages/{id}": by_a_receipt,
+    "GET /v1/agents/{handle}/inbox": by_an_inbox,
+    "POST /v1/agents/{handle}/claim": by_a_claim,
+    "GET /v1/agents/{handle}/stream": by_a_manual_stream,
+    "GET /subscribe": by_the_seeds_stream,
+    "GET /poll": by_a_poll,
+    "GET /v1/dead-letters": by_dead_letters,
+    "GET /v1/threads": by_threads,
+    "GET /v1/threads/{id}": by_a_thread,
+    "GET /v1/search": by_a_search,
+    "GET /v1/events": by_events,
+}
+
+
+@pytest.mark.parametrize("route", SHOWN)
+def test_by_each_route_that_shows_messages(place: Place, box: str, route: str) -> None:
+    ids = place.send_all(box, **({"body": WORD} if "search" in route else {}))
+    place.equal(list(SHOWN[route](place.at, box, ids)))
+
+
+@pytest.mark.parametrize("mode", ["own", "observe"])
+def test_by_a_stream_to_whoever_reads_and_to_whoever_looks_on(place: Place, box: str, mode: str) -> None:
+    """As they are sent, and not out of a mailbox."""
+    with Stream(place.at, f"/v1/agents/{box}/stream?mode={mode}", admin=True) as stream:
+        place.send_all(box)
+        found = [event.json["message"]["text"] for event in stream.messages(len(place.texts), SECONDS)]
+    place.equal(found)
+
+
+# ------------------------------------------------------------------------------------ what a hub wakes: the plain ones
 
 
 def test_by_a_turn_of_a_program_and_back(place: Place, box: str) -> None:
     """In by its standard input, out by its standard output; and no part of it in the argv of any process."""
-    argv = [sys.executable, "-c", ECHO]
-    adapter(place, box, {"kind": "command", "argv": argv})
-    place.at.call("PUT", "/v1/agents/hermes", {"adapter": None}, admin=True)
-    sent = [place.at.send(box, text, "asker", intent="request")["id"] for text in place.texts.values()]
+    argv = [sys.executable, "-S", "-c", ECHO]
+    adapter(place.at, box, {"kind": "command", "argv": argv})
+    sent = place.send_all(box, intent="request")
     lines: set[str] = set()
     not_yet = " ".join(Path(f"/proc/{place.at.pid}/cmdline").read_text().split("\0")).strip()  # between fork and exec
 
     def all_answered() -> bool:
-        lines.update(_children(place.at.pid))
+        lines.update(children(place.at.pid))
         return all(place.at.receipt(id).get("reply") for id in sent[-1:])
 
     eventually(all_answered, 120)
     replies = [eventually(lambda: place.at.receipt(id).get("reply"), SECONDS)["text"] for id in sent]  # noqa: B023
-    equal([reply[1:-1] for reply in replies], place)
+    place.equal([reply[1:-1] for reply in replies])
     assert {line.strip() for line in lines} <= {" ".join(argv), not_yet, ""}
 
 
@@ -294,81 +362,13 @@ async def test_by_a_webhook(place: Place, box: str) -> None:
     async with endpoint() as there:
         there.answer(200, "text/plain", b"heard")
         spec = {"kind": "webhook", "url": there.url(), "secret": SECRET, "allow_private": True}
-        await asyncio.to_thread(adapter, place, box, spec)
-        for text in place.texts.values():
-            await asyncio.to_thread(place.at.send, box, text, "asker", intent="request")
+        await asyncio.to_thread(adapter, place.at, box, spec)
+        await asyncio.to_thread(place.send_all, box, intent="request")
         async with asyncio.timeout(SECONDS * 2):
             while len(there.bodies) < len(place.texts):  # noqa: ASYNC110 - it looks from outside
                 await asyncio.sleep(0.02)
         posted = [json.loads(body) for body in there.bodies]
-        equal([str(find(each, "text")) for each in posted], place)
+        place.equal([find(each, "text") for each in posted])
         assert {line.split(" ")[1] for line in there.requests} == {"/hook?a=b"}
         assert not [headers for headers in there.headers if "x-evil" in headers]
-        await asyncio.to_thread(adapter_ends, place, box)
-
-
-def adapter_ends(place: Place, name: str) -> None:
-    place.at.call("PUT", f"/v1/agents/{name}", {"adapter": None}, admin=True)
-
-
-def find(shown: Any, key: str) -> Any:
-    """The value of a key, wherever it stands."""
-    if isinstance(shown, dict):
-        if key in shown:
-            return shown[key]
-        return next((found for each in shown.values() if (found := find(each, key)) is not None), None)
-    return None
-
-
-def listening(place: Place, name: str, *words: str) -> "subprocess.Popen[bytes]":
-    env = environment(place.at.base / "hermes", **{"ANGELIA_DATA_DIR": str(place.at.folder)})
-    line = [sys.executable, "-m", "angelia", "listen", "--as", name, *words]
-    return subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=place.at.folder)
-
-
-@pytest.mark.parametrize("way", ["standard output", "a FIFO"])
-def test_by_a_listener(place: Place, box: str, way: str) -> None:
-    pipe = place.at.folder / f"{box}.pipe"
-    os.mkfifo(pipe, 0o600)
-    process = listening(place, box, *(["--fifo", str(pipe)] if way == "a FIFO" else ["--json"]))
-    try:
-        for text in place.texts.values():
-            place.at.send(box, text, "sender")
-        source = pipe.open("rb") if way == "a FIFO" else process.stdout
-        assert source is not None
-        lines = [source.readline() for _ in place.texts]
-        if way == "a FIFO":
-            source.close()
-    finally:
-        process.terminate()
-        process.communicate(timeout=SECONDS)
-        pipe.unlink()
-    equal([str(find(json.loads(line), "text")) for line in lines], place)
-
-
-def test_what_a_terminal_gets_does_nothing_to_it(place: Place, box: str) -> None:
-    """Whatever shows a peer's text to a person: no escape, no control, nothing hidden gets through."""
-    at = place.at
-    sent = [str(at.send(box, text, "sender")["id"]) for text in place.texts.values()]
-    for id in sent[::7]:
-        at.call("POST", f"/v1/messages/{id}/cancel", {}, admin=True)
-    title = place.texts["OSC: the clipboard"] + place.texts["bidi: overrides"]
-    assert at.call("PUT", f"/v1/agents/{box}", {"title": title, "description": title}, admin=True).status == 200
-    said = [
-        at.run(*words)
-        for words in (
-            ("inbox", box), ("inbox", box, "--all"), ("agents",), ("status",), ("dead",), ("threads",),
-            ("thread", sent[20]), ("message", sent[21]), ("search", "red"), ("tail", "--last", "200", "--once"),
-        )
-    ]  # fmt: skip
-    done = [each for each in said if each.returncode == 0]
-    assert len(done) >= 5, [each.stderr for each in said]
-    for each in said:
-        for stream in (each.stdout, each.stderr):
-            acts = {letter for letter in stream if not letter.isprintable() and letter not in "\n\t"}
-            assert not acts & ACTS, (each.args, acts & ACTS)
-
-
-ACTS = {chr(code) for code in (*range(9), *range(11, 32), *range(127, 160), *range(0xE0000, 0xE0080))} | set(
-    "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u2028\u2029\ufeff\u200e\u200f\u061c"
-)
+        await asyncio.to_thread(adapter, place.at, box, None)

@@ -138,7 +138,7 @@ def is_found(fault: Fault) -> bool:
         words = ["-c", fault.look]
         path = f"{source}:{ROOT}"
         if fault.look == CONTRACT:
-            words = ["-m", "tests.rigs.contract", "--minutes", "0.7", "--source", str(source)]
+            words = ["-m", "tests.rigs.contract", "--minutes", "1.5", "--source", str(source)]
             path = f"{ROOT}/src:{ROOT}"
         done = subprocess.run(
             [sys.executable, *words],

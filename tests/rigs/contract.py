@@ -1,4 +1,5 @@
-"""Is `/openapi.json` true? schemathesis makes requests of it, for an open caller and for an admin, at a real hub.
+"""Is `/openapi.json` true? schemathesis makes requests of it, at a real hub, for each kind of caller: an open one, an
+agent with its token, and an admin.
 
     python -m tests.rigs.contract --seed N --minutes M
 
@@ -22,6 +23,7 @@ CHECKS = (
     "response_schema_conformance,unsupported_method,allow_header_conformance"
 )
 LEFT_OUT = "(/stream|/subscribe|/events|/down)$"
+CALLERS = ("open", "agent", "admin")
 COUNTED = re.compile(r"(\d+) generated")
 
 
@@ -34,19 +36,19 @@ class Result:
     said: str
 
 
-def run(hub: Hub, *, admin: bool, seconds: float, seed: int) -> Result:
-    """Let schemathesis loose on a hub for so long."""
+def run(hub: Hub, *, caller: str, seconds: float, seed: int) -> Result:
+    """Let schemathesis loose on a hub for so long, as one of ``CALLERS``."""
     world = furnish(hub)
-    place = hub.base / ("admin" if admin else "open")
+    token = token_of(hub, caller, world)
+    place = hub.base / caller
     place.mkdir()
     (place / "world.json").write_text(json.dumps(world))
-    token = (hub.folder / "admin.token").read_text().strip()
     words = [
         "run", f"{hub.url}/openapi.json", "--seed", str(seed), "--max-time", str(int(seconds)), "--no-color",
         "--phases", "coverage,fuzzing,stateful", "--checks", CHECKS, "--exclude-path-regex", LEFT_OUT,
         "--request-timeout", "90", "--max-failures", "10", "--warnings", "off", "--generation-database", "none",
         "--generation-with-security-parameters", "false",
-        *(["--header", f"Authorization: Bearer {token}"] if admin else []),
+        *(["--header", f"Authorization: Bearer {token}"] if token else []),
     ]  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()", *words],
@@ -58,10 +60,20 @@ def run(hub: Hub, *, admin: bool, seconds: float, seed: int) -> Result:
         timeout=3 * seconds + 60,
         check=False,
     )
-    said = (done.stdout + done.stderr).replace(token, "TOKEN")
+    said = (done.stdout + done.stderr).replace(token or "TOKEN", "TOKEN")
     counted = COUNTED.search(said)
     assert counted is not None, f"it did not run: {said}"
     return Result(int(counted[1]), done.returncode == 0, said)
+
+
+def token_of(hub: Hub, caller: str, world: dict[str, list[str]]) -> str | None:
+    """What a caller shows. An agent is the first of the world's names, which is ``mine`` there from then on."""
+    if caller == "admin":
+        return (hub.folder / "admin.token").read_text().strip()
+    if caller == "open":
+        return None
+    world["mine"] = world["names"][:1]
+    return str(hub.call("POST", f"/v1/agents/{world['mine'][0]}/token", {}, admin=True).json["token"])
 
 
 def furnish(hub: Hub) -> dict[str, list[str]]:
@@ -87,12 +99,10 @@ def main() -> int:
     words.add_argument("--source", type=Path, help="a src folder of a hub that was broken on purpose")
     asked = words.parse_args()
     found: list[Result] = []
-    for admin in (False, True):
+    for caller in CALLERS:
         with Hub(source=asked.source) as hub:
-            result = run(hub, admin=admin, seconds=asked.minutes * 30, seed=asked.seed)
-            print(
-                result.said if not result.well else f"{'admin' if admin else 'open'}: {result.requests} requests, well"
-            )
+            result = run(hub, caller=caller, seconds=asked.minutes * 60 / len(CALLERS), seed=asked.seed)
+            print(f"{caller}: {result.requests} requests, well" if result.well else result.said)
             assert "Traceback" not in hub.output(), hub.output()
         found.append(result)
     breaches = sum(not each.well for each in found)
