@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -26,6 +28,40 @@ def shown(running: Hub, *words: str) -> list[str]:
     done = running.run(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+# ---- who a command is
+
+
+@pytest.mark.skipif(shutil.which("setsid") is None, reason="there is no setsid here")
+@pytest.mark.parametrize("says", ["--as", "ANGELIA_AGENT"])
+def test_whatever_shells_a_command_runs_in_it_is_the_same_agents(running: Hub, says: str) -> None:
+    """F020. Who it acts as is what was said, whatever its parents, its session and its folder are."""
+    assert running.run("join", "scout").returncode == 0
+    sent = running.send("scout", "for scout alone", "sender")["id"]
+    env = running.cli_environment(**({} if says == "--as" else {says: "scout"}))
+    own = "--as scout" if says == "--as" else ""
+
+    def typed(line: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", line], env=env, cwd=running.base, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == 0, (line, done.stderr)
+        return done.stdout
+
+    look = f"{shlex.quote(sys.executable)} -m angelia inbox {own} --json"
+    for line in (
+        f"exec {look}",
+        f"sh -c {shlex.quote(f'cd / && {look}; true')}",
+        f"bash -c {shlex.quote(f'( {look} ) & wait')}",
+        f"setsid -w sh -c {shlex.quote(f'{look} | cat')}",
+    ):
+        rows = json.loads(typed(line))["deliveries"]
+        assert [row["message"]["id"] for row in rows] == [sent], line
+    answer = f"{shlex.quote(sys.executable)} -m angelia reply {sent} done {own}"
+    typed(f"setsid -w sh -c {shlex.quote(f'cd / && {answer}; true')}")
+    [found] = running.claim("sender")
+    assert (found["message"]["from"], found["message"]["in_reply_to"]) == ("scout", sent)
 
 
 # ---- the first steps

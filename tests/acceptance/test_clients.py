@@ -1,6 +1,7 @@
 """Both clients against a real hub: killed, frozen, away and back; two readers of one name; leases that run out."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,10 @@ from tests.acceptance.hub import MARGIN, ROOT, Hub, environment, eventually, hub
 from tests.rigs.drivers import DRIVERS
 
 COLD_START = 1.5  # of `angelia send`, against that of http.client
+
+
+class EnoughRead(Exception):
+    """The reader of a test ends."""
 
 
 @pytest.fixture(params=DRIVERS)
@@ -111,6 +117,52 @@ def test_a_stream_that_hears_goodbye_comes_back() -> None:
         at.send("scout", "after", "sender")
         assert next(messages)["text"] == "after"
         messages.close()
+
+
+def test_readers_of_a_hub_whose_store_was_wiped_are_known_again_by_themselves(driver: Any) -> None:
+    """F090. The hub that comes back has never heard of them; all that they do is to read on."""
+    with hub() as at, ExitStack() as stack:
+        clients = {name: stack.enter_context(driver(at.url, name=name)) for name in ("streams", "listens", "claims")}
+        texts: dict[str, list[str]] = {name: [] for name in clients}
+
+        def work() -> None:
+            def body(claim: Held, message: dict[str, Any]) -> None:
+                texts["claims"].append(message["text"])
+                if message["text"] == "after":
+                    raise EnoughRead
+
+            with suppress(EnoughRead):
+                clients["claims"].work(body, wait_seconds=10)
+
+        def read(name: str, items: Any) -> None:
+            for item in items:
+                message = item if name == "listens" else item.data.get("message")
+                if message is not None:
+                    texts[name].append(message["text"])
+                    if message["text"] == "after":
+                        break
+            items.close()
+
+        readers = [
+            threading.Thread(target=work, daemon=True),
+            threading.Thread(target=read, args=("streams", clients["streams"].stream(ack="auto")), daemon=True),
+            threading.Thread(target=read, args=("listens", clients["listens"].messages()), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
+        for text in ("before", "after"):
+            for name in clients:
+                eventually(lambda: at.get(f"/v1/agents/{name}").status == 200, 20, f"{name} is known")  # noqa: B023
+            sent = [at.send(name, text, "sender")["id"] for name in clients]
+            if text == "before":
+                eventually(lambda: {at.state(each) for each in sent} == {"delivered"}, 20, f"{texts}")  # noqa: B023
+                at.get("/status")  # what was told of the acks is on its way before this is answered
+                at.kill9()
+                shutil.rmtree(at.folder)
+                at.start()
+        for reader in readers:
+            reader.join(20)
+    assert texts == {name: ["before", "after"] for name in clients}
 
 
 def test_what_is_finished_is_known_by_whoever_is_told(driver: Any, running: Hub, agent: str) -> None:

@@ -149,6 +149,20 @@ def test_health_of_another_program(hub: FakeHub, calls: Driver) -> None:
         calls.health()
 
 
+def test_to_a_server_that_knows_no_acks_nothing_is_sent_and_nothing_is_taken(hub: FakeHub, calls: Driver) -> None:
+    """F026. The first bus answers what it does not know with a 404 of its own: this is said at once, no call is tried
+    by an older path in its place, so that nothing is there twice or handed over without an ack."""
+    for route in ("POST /v1/messages", "POST /v1/agents/scout/claim", "GET /v1/agents/scout/stream"):
+        hub.on(route, answer({"error": "not found"}, 404))
+    hub.on("GET /health", answer({"status": "ok", "port": 18900}))
+    for call in (lambda: calls.send("hermes", "hi"), calls.claim, calls.health, lambda: next(calls.messages())):
+        before = len(hub.requests)
+        with pytest.raises(NotAHub):
+            call()
+        assert len(hub.requests) == before + 1
+    assert not [request for request in hub.requests if request.path.startswith(("/broadcast", "/poll", "/subscribe"))]
+
+
 def test_a_hub_that_says_nothing(hub: FakeHub, driver: Any) -> None:
     hub.on("POST /v1/messages", hold)
     with driver(hub.url, name="scout", answer_seconds=0.05) as calls, pytest.raises(TimedOut) as caught:

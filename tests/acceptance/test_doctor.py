@@ -1,0 +1,132 @@
+"""What a hub stands on is broken, one thing at a time: ``angelia doctor`` names that thing and what mends it (F125).
+
+What it says of the agents that are woken, of connections and of a damaged store is seen where these are broken.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.hub import ROOT, Hub, hub
+
+Broken = AbstractContextManager[dict[str, str]]
+SOMEBODY = 12345  # no user of this machine
+SMALL = "size=64m"  # less than a hub keeps back
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Hub]:
+    with hub() as started:
+        yield started
+
+
+def findings(output: str) -> dict[str, tuple[str, str, str]]:
+    """What was looked at and is not as it should be: how bad, what is said, and what mends it, by name."""
+    checks = json.loads(output)["checks"]
+    return {each["name"]: (each["state"], each["text"], each["mend"]) for each in checks if each["state"] != "ok"}
+
+
+@contextmanager
+def open_to_others(at: Hub) -> Iterator[dict[str, str]]:
+    at.folder.chmod(0o755)
+    yield {}
+    at.folder.chmod(0o700)
+
+
+@contextmanager
+def anothers_folder(at: Hub) -> Iterator[dict[str, str]]:
+    if os.geteuid() != 0:
+        pytest.skip("giving a folder away takes root")
+    os.chown(at.folder, SOMEBODY, -1)
+    yield {}
+    os.chown(at.folder, os.geteuid(), -1)
+
+
+@contextmanager
+def no_socket(at: Hub) -> Iterator[dict[str, str]]:
+    away = at.base / "away"
+    Path(at.socket_path).rename(away)
+    yield {}
+    away.rename(at.socket_path)
+
+
+@contextmanager
+def another_file(at: Hub) -> Iterator[dict[str, str]]:
+    with no_socket(at):
+        Path(at.socket_path).touch(0o600)
+        yield {}
+        Path(at.socket_path).unlink()
+
+
+@contextmanager
+def no_library(at: Hub) -> Iterator[dict[str, str]]:
+    folder = at.base / "libraries"
+    folder.mkdir()
+    (folder / "apsw.py").write_text("raise ImportError('libsqlite3.so.0: cannot open shared object file')\n")
+    yield {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT / "src")])}
+
+
+@contextmanager
+def slip_of_the_pen(at: Hub) -> Iterator[dict[str, str]]:
+    yield {"ANGELIA_PROT": "1"}
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "how_bad", "says", "mends"),
+    [
+        (open_to_others, "data folder", "wrong", "is open to other users", "chmod 700 "),
+        (anothers_folder, "data folder", "wrong", f"belongs to uid {SOMEBODY}", "chown -R "),
+        (no_socket, "socket", "wrong", "No such file", "angelia up --replace"),
+        (another_file, "socket", "wrong", "is not a private socket", "angelia up --replace"),
+        (no_library, "sqlite", "wrong", "libsqlite3.so.0", "install angelia again"),
+        (slip_of_the_pen, "settings", "doubtful", "ANGELIA_PROT", "slip of the pen"),
+    ],
+)
+def test_what_is_broken_under_a_hub_that_runs_is_named(
+    running: Hub, broken: Callable[[Hub], Broken], name: str, how_bad: str, says: str, mends: str
+) -> None:
+    with broken(running) as env:
+        looked = running.run("doctor", "--json", seconds=50, **env)
+    assert looked.returncode == (1 if how_bad == "wrong" else 0), looked.stderr
+    found = findings(looked.stdout)
+    assert found[name][0] == how_bad
+    assert says in found[name][1]
+    assert mends in found[name][2]
+    if name == "socket":  # all that goes over it says so too
+        assert all("hub.sock" in text for _, text, _ in found.values()), found
+    else:
+        assert list(found) == [name]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="mounting takes Linux and root")
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare here")
+@pytest.mark.parametrize(
+    ("options", "name", "says", "mends"),
+    [
+        (SMALL, "disk", "0.1 GiB free", "make room on this disk"),
+        ("ro", "data folder", "mounted read-only", "choose another folder: --data-dir"),
+    ],
+)
+def test_what_is_wrong_with_its_disk_is_named(running: Hub, options: str, name: str, says: str, mends: str) -> None:
+    place = running.base / f"disk-{name.partition(' ')[0]}"
+    place.mkdir(0o700)
+    doctor = [sys.executable, "-m", "angelia", "doctor", "--json", "--data-dir", str(place)]
+    line = f"mount -t tmpfs -o mode=700,{options} tmpfs {shlex.quote(str(place))} && exec {shlex.join(doctor)}"
+    looked = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", line],
+        env=running.cli_environment(ANGELIA_PORT="0"), cwd=running.base, capture_output=True, text=True, timeout=50,
+        check=False,
+    )  # fmt: skip
+    if "mount" in looked.stderr or "unshare" in looked.stderr:
+        pytest.skip(f"no file system can be mounted here: {looked.stderr}")
+    assert looked.returncode == 1, looked.stderr
+    state, text, mend = findings(looked.stdout)[name]
+    assert (state, says in text, mends in mend) == ("wrong", True, True), (state, text, mend)
