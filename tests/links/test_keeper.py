@@ -683,5 +683,29 @@ async def test_what_no_signal_told_of_crosses_at_the_next_look(town: Town) -> No
     await until(lambda: _is(home, sent, State.DELIVERED))
 
 
+@pytest.mark.parametrize("how", ["connected again", "let in", "in the settings"])
+async def test_a_hub_that_was_put_back_gets_again_what_it_forgot_however_the_two_meet(town: Town, how: str) -> None:
+    stores = MemoryStore(), MemoryStore(), MemoryStore()
+    fixed = (Connection(name="garage", target="ws://garage", fixed=True),) if how == "in the settings" else ()
+    here = await town.home("home", "ann", store=stores[0], fixed=fixed)
+    far = await town.home("garage", "bob", store=stores[1])
+    if not fixed:
+        await (far.connect("home") if how == "let in" else here.connect("garage"))
+    assert await _knows(here, "bob")
+    sent = await here.side.send("ann", "bob", "1")
+    await until(lambda: _is(here, sent, State.FORWARDED))
+    await far.stop()
+    stores[2].instance = stores[1].instance  # the same hub, from before all that, and so of another epoch
+    if how == "connected again":
+        assert not (await here.connect("garage")).up
+    if fixed:
+        await here.stop()
+        here = town.place(await Side.make("home", store=stores[0]), fixed).start()
+    far = town.place(await Side.make("garage", "bob", store=stores[2])).start()
+    if how == "let in":
+        await far.connect("home")
+    await until(lambda: _has(far, "bob", 1))
+
+
 async def _is(home: Home, sent: Accepted, state: State) -> bool:
     return await home.side.state(sent) is state

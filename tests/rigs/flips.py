@@ -3,8 +3,8 @@
     python -m tests.rigs.flips --seed 1 --flips 1000 --large 200 --hubs 25
 
 A store is filled with mail in every state. Each time one bit of a copy of it flips, anywhere, and the copy is opened
-and all of it read, by every way that the bus has. What must be true: it is refused with a text that says what to do; or
-all that is served is what was written, whatever is not served any more was set aside, and it is told; and the hub tells
+and all of it read, by every way that the bus has. What must be true: it is refused with a text that says what to do, or
+what cannot be read is, and the log says what to do; or all that is served is what was written, whatever is not served any more was set aside, and it is told; and the hub tells
 whoever had sent it, once, unless it was over by then. A flip is harmless only if every row, every index and all that
 describes them is as before: so says another reader of the file.
 Some of the flips are in a store that is too large to be compared when it is opened, half of them in its indexes and
@@ -16,13 +16,14 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import random
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,13 +182,21 @@ async def serve(path: Path, ids: Sequence[str]) -> tuple[Served, Served, Fates]:
         await store.looked_through()
         await store.write(lambda tx: None)  # behind what was found, and is set aside
         second = await _read_all(store, ids)
-        bus = await open_bus(store, SystemClock(), SystemIds(), Limits())
-        for _ in range(2):
-            settle_losses(bus)
-            await store.write(lambda tx: None)
-        return first, second, await store.read(lambda view: _fates(view, ids))
+        try:
+            return first, second, await _settled(store, ids)
+        except Unwell as error:
+            return first, second | {"told: fates": error.detail}, {}
     finally:
         await store.close()
+
+
+async def _settled(store: SqliteStore, ids: Sequence[str]) -> Fates:
+    """What the hub says of each message, once it has seen to what was set aside."""
+    bus = await open_bus(store, SystemClock(), SystemIds(), Limits())
+    for _ in range(2):
+        settle_losses(bus)
+        await store.write(lambda tx: None)
+    return await store.read(lambda view: _fates(view, ids))
 
 
 def _fates(view: View, ids: Sequence[str]) -> Fates:
@@ -343,6 +352,8 @@ class Judge:
             self.breach(
                 where, f"refused for good, though all rows can be read: {told[:3]}; said: {self.words.said[:3]}"
             )
+        if told and not any(REMEDY in each for each in self.words.said):
+            self.breach(where, f"told without a remedy: {told[:3]}; said: {self.words.said[:3]}")
         if wrong := {what for served in (first, second) for what in served if self._is_wrong(what, served, aside)}:
             self.breach(where, f"served wrong: {sorted(wrong)[:5]}")
         if not told and (gone := [what for what in self.whole if self._is_gone(what, second, aside)]):
@@ -441,8 +452,9 @@ def narrow_pages(store: Path) -> list[int]:
         db.close()
 
 
-def run(seed: int, flips: int, large: int, hubs: int) -> Result:
-    """The whole of it."""
+def run(seed: int, flips: int, large: int, hubs: int, minutes: float = math.inf) -> Result:
+    """The whole of it, or as much as the minutes allow."""
+    ends = time.monotonic() + minutes * 60
     dice = random.Random(seed)
     words = Words()
     result = Result()
@@ -453,22 +465,29 @@ def run(seed: int, flips: int, large: int, hubs: int) -> Result:
         with tempfile.TemporaryDirectory(prefix="ang-flips-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
             small = _judge(Path(folder, "small.db"), dice, words, result)
             size = small.store.stat().st_size
-            for number in range(flips):
+            for number in _until(ends, flips):
                 _flip(small, dice.randrange(size), dice.randrange(8), number)
-            for _ in range(hubs):
+            for _ in _until(ends, hubs):
                 place, bit = dice.randrange(size), dice.randrange(8)
                 small.flip(place, bit)
                 _serve_it(small, f"bit {bit} of byte {place}, a hub")
-            if large:
+            if large and time.monotonic() < ends:
                 judge = _judge(Path(folder, "large.db"), dice, words, result, LARGE_TEXTS)
                 size, narrow = judge.store.stat().st_size, narrow_pages(judge.store)
-                for number in range(large):
+                for number in _until(ends, large):
                     place = dice.choice(narrow) * PAGE + dice.randrange(PAGE) if number % 2 else dice.randrange(size)
                     _flip(judge, place, dice.randrange(8), number)
             return result
     finally:
         log.removeHandler(words)
         log.propagate = True
+
+
+def _until(ends: float, count: int) -> Iterator[int]:
+    for number in range(count):
+        if time.monotonic() > ends:
+            return
+        yield number
 
 
 def _judge(store: Path, dice: random.Random, words: Words, result: Result, large: int = 0) -> Judge:
@@ -529,6 +548,7 @@ def main(words: Sequence[str]) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="at most")
     parser.add_argument("--flips", type=int, default=1000)
     parser.add_argument("--large", type=int, default=200, metavar="N", help="so many more in a large store")
     parser.add_argument("--hubs", type=int, default=25, metavar="N", help="so many more are given to a real hub")

@@ -45,8 +45,8 @@ POOLED = ("asyncio_", "uvloop_", "guess", "ThreadPoolExecutor")
 # Kinds of which there is one for each name that is known; what the ring of events shows, which has a bound of its own;
 # and what a thread of the store did last, until it does the next thing.
 KEPT = (
-    "model.agent.", "model.address.", "model.delivery.Delivery", "bus.events.", "bus.glance.", "bus.ports.Load", "cli.",
-    "storage.",
+    "model.agent.", "model.address.", "model.delivery.Delivery", "bus.events.", "bus.glance.", "bus.neighbours.Former",
+    "bus.ports.Load", "cli.", "storage.",
 )  # fmt: skip
 KEPT_OF = {"turns": ("bus.runs.Run", "model.envelope.Envelope", "bus.ports.Parcel")}  # the last runs are shown
 

@@ -5,6 +5,9 @@ What must stay true:
 - What is answered with *stored* is on disk here; the same message again is a repeat, and is never stored twice.
 - A sender is a claim of the link that it came by, shown under that link's names alone. Whether it is proved counts for
   the neighbour's own agents; what it says of others' is hearsay.
+- An answer is taken from the hub that was asked alone, by that hub itself or by the one that the question went to; by
+  whatever name the connection goes now. A hub between that has forgotten the question hands it on as it does a message:
+  whether it was asked is judged where it was.
 - A message that has been here, or has passed too many hubs, is refused; so is one that does not come from the hub at
   the end of its way, whose fingerprint does not hold, or whose body is not JSON as it is stored here. What is refused
   has written nothing, not even a name, and costs no other.
@@ -21,18 +24,20 @@ from angelia.bus.draft import Crossing, Draft
 from angelia.bus.jams import Behind
 from angelia.bus.neighbours import place_id
 from angelia.bus.outcomes import Fate, owe_again, settle_forwarded
+from angelia.bus.place import place
 from angelia.bus.ports import Tx
 from angelia.bus.publish import UNIT_MESSAGES, accept
 from angelia.bus.remotes import Remote, address_of
 from angelia.model.address import HUB, PERSON, PRESENCE, Address
 from angelia.model.connection import Connection
-from angelia.model.envelope import Kind, Lane
+from angelia.model.envelope import Envelope, Kind, Lane, size_of
 from angelia.model.errors import (
     BadRequest,
     CallerError,
     DiskFull,
     HopLimit,
     IdReused,
+    MailboxFull,
     NotAllowed,
     RuntimeOffline,
     TooLarge,
@@ -116,9 +121,11 @@ def _store(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
     if item.kind is Kind.MESSAGE and not connection.accepts(item.sender.handle):
         raise NotAllowed(f"{item.sender.handle} may not write here: the connection is limited to others.")
     if item.kind is Kind.REPLY:
-        _check_question(tx, item)
-    recipients = [] if item.kind is Kind.REPLY else [_recipient(bus, connection, item)]
-    sender = f"{item.sender.handle}@{_name(bus, tx, connection, item)}"
+        if item.in_reply_to and tx.message(item.in_reply_to) is None and item.recipient.hub != bus.neighbours.me:
+            return _hand_on(bus, tx, connection, item)
+        recipients, sender = [], _asked(bus, tx, connection, item)
+    else:
+        recipients, sender = [_recipient(bus, connection, item)], _sender(bus, tx, connection, item)
     draft = Draft(
         sender=sender,
         verified=item.verified and item.sender.hub == connection.hub,
@@ -176,19 +183,61 @@ def _check_content(bus: Bus, item: Item) -> None:
         raise BadRequest("The body stands for the message, and is no object that could.")
 
 
-def _check_question(tx: Tx, item: Item) -> None:
-    """A notice is not answered."""
+def _asked(bus: Bus, tx: Tx, connection: Connection, item: Item) -> str:
+    """Who answers, by the name that was asked. A notice is not answered."""
     question = tx.message(item.in_reply_to) if item.in_reply_to else None
-    if question is None or question.kind is Kind.NOTICE:
+    if question is not None and question.kind is not Kind.NOTICE:
+        for delivery in tx.deliveries(question.id):
+            handle, _, name = delivery.to.rpartition("@")
+            hub, way = bus.neighbours.meant(delivery)
+            today = bus.neighbours.behind(name)
+            if today is not None and today.hub != hub:
+                continue  # that name is another's now
+            if (handle.lower(), hub) == (item.sender.handle.lower(), item.sender.hub) and connection.hub in (hub, way):
+                return f"{item.sender.handle}@{name}"
+    raise UnknownMessage(f"{item.sender.handle} was asked nothing from here that has the id {item.in_reply_to}.")
+
+
+def _hand_on(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
+    """An answer to a question that this hub had carried and knows no more."""
+    if not connection.accepts(item.sender.handle):
+        raise NotAllowed(f"{item.sender.handle} may not write here: the connection is limited to others.")
+    recipient = _recipient(bus, connection, item)
+    link = bus.neighbours.connections.get(recipient.carrier or "")
+    if link is None or link.hub is None:  # a gateway of Hermes' takes an answer for what it asked alone
         raise UnknownMessage(f"There is nothing to answer here that has the id {item.in_reply_to}.")
+    body = None if item.body is None else item.body.encode()
+    load, size = tx.load(recipient.mailbox), size_of(item.text, body)
+    if load.open >= bus.limits.mailbox_deliveries or load.bytes + size > bus.limits.mailbox_bytes:
+        raise MailboxFull(f"The mailbox of {recipient} is full.")
+    answer = Envelope(
+        item.id,
+        sender=_sender(bus, tx, connection, item),
+        to=str(recipient),
+        intent=item.intent,
+        kind=item.kind,
+        text=item.text,
+        body=body,
+        flat=item.flat,
+        thread=item.thread,
+        in_reply_to=item.in_reply_to,
+        chain=item.chain,
+        depth=item.depth,
+        created_at=item.created_at,
+        expires_at=bus.clock.now() + min(item.expires_in, int(bus.limits.ttl_max_seconds * 1000)),
+        verified=item.verified and item.sender.hub == connection.hub,
+        fingerprint=bytes.fromhex(item.fingerprint),
+        via=item.via,
+        origin=item.origin,
+    )
+    place(bus, tx, answer, [recipient], owes=connection.id)
+    return Stored(stored=True)
 
 
-def _name(bus: Bus, tx: Tx, connection: Connection, item: Item) -> str:
-    """What the sender's hub is called here. Whoever answers was asked under a name, and so has one."""
-    neighbours = bus.neighbours
-    if item.kind is Kind.REPLY:
-        return neighbours.name_of(connection.id, item.sender.hub)
-    return neighbours.meet(tx, connection, item.sender.hub, item.called, bus.clock.now())
+def _sender(bus: Bus, tx: Tx, connection: Connection, item: Item) -> str:
+    """Who sent it, by the name that its hub has here."""
+    name = bus.neighbours.meet(tx, connection, item.sender.hub, item.called, bus.clock.now())
+    return f"{item.sender.handle}@{name}"
 
 
 def _recipient(bus: Bus, connection: Connection, item: Item) -> Address:

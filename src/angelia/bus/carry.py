@@ -9,7 +9,7 @@ What must stay true:
 - What takes no more for now (a full mailbox) makes its own mail wait and nobody else's (``bus/backpressure.py``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from angelia.bus.backpressure import forget, resume
 from angelia.bus.carriers import Carrier
@@ -20,7 +20,7 @@ from angelia.bus.moves import give_back, move, owed_key
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Scope, Tx, View
 from angelia.model.delivery import Event, Hand, State
-from angelia.model.envelope import Kind
+from angelia.model.envelope import Intent, Kind
 from angelia.model.errors import DiskFull
 from angelia.model.failure import Reason
 
@@ -125,7 +125,8 @@ def given_back(bus: Bus, parcels: Sequence[Parcel], *, used: bool = False, delay
 
 
 def refused(bus: Bus, parcel: Parcel, reason: Reason, said: str) -> None:
-    """The other side will not have it: its sender is told why. ``said``: the other side's own words, or empty."""
+    """The other side will not have it: who waits for an answer is told why. ``said``: the other side's own words, or
+    empty."""
     bus.submit(lambda tx: fail(bus, tx, parcel, reason, said))
 
 
@@ -151,23 +152,34 @@ def fail(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str) -> None:
         return
     event = {State.LEASED: Event.REFUSE, State.FORWARDED: Event.FAR_FAILED}.get(state)
     done = move(bus, tx, parcel, event, reason=reason) if event is not None else None
-    if done is not None:
+    if done is not None and parcel.envelope.intent is Intent.REQUEST:  # nobody waits to hear of another
         tell_of_failure(bus, tx, done, reason, said=said or None)
 
 
 async def fail_waiting(bus: Bus, link: str, said: str) -> None:
     """The connection is no more: what waited for it ends, and so does what was handed over and has no outcome yet;
-    their senders are told, each what is known of it."""
+    who waits for an answer is told, each what is known of it."""
+
+    def end(tx: Tx, parcel: Parcel) -> None:
+        if parcel.delivery.state is State.FORWARDED:
+            fail(bus, tx, parcel, Reason.CONNECTION_GONE, said)
+        elif (leased := hand_over(bus, tx, parcel, Hand.LINK, tx.handed_high(parcel.delivery.mailbox))) is not None:
+            fail(bus, tx, leased, Reason.RUNTIME_OFFLINE, said)
+
+    await each_carried(bus, link, end)
+    await bus.store.write(lambda tx: forget(bus, tx, link), essential=True)
+
+
+async def each_carried(bus: Bus, link: str, do: Callable[[Tx, Parcel], None]) -> None:
+    """Do something with all that waits for a connection, due or not, and all that is forwarded over it, inside units;
+    so many at once. One after the other by key: what is left as it was does not come again."""
+    after = 0
 
     def unit(tx: Tx) -> int:
-        found = tx.carried(link, AT_ONCE)
+        found = tx.carried(link, after, AT_ONCE)
         for parcel in found:
-            if parcel.delivery.state is State.FORWARDED:
-                fail(bus, tx, parcel, Reason.DELIVERY_TIMEOUT, said)
-            elif (leased := hand_over(bus, tx, parcel, Hand.LINK, tx.handed_high(parcel.delivery.mailbox))) is not None:
-                fail(bus, tx, leased, Reason.RUNTIME_OFFLINE, said)
-        forget(bus, tx, link)
-        return len(found)
+            do(tx, parcel)
+        return found[-1].delivery.key if found else 0
 
-    while await bus.store.write(unit, essential=True) == AT_ONCE:
-        pass
+    while last := await bus.store.write(unit, essential=True):
+        after = last

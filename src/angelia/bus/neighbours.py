@@ -4,7 +4,9 @@ What must stay true:
 
 - A hub behind a connection has one name here for as long as the connection is there: the connection's own where it is
   the hub that answers, else what the neighbour calls it where that is free here, else ``NAME-NEIGHBOUR``. A name never
-  comes to mean another hub, so that mail that waits and answers that are due find the way that was meant.
+  comes to mean another hub, so that mail that waits and answers that are due find the way that was meant. What it stood
+  for is remembered when it is given up: an answer that is due then comes from, and goes to, the hub that was meant.
+- Which hub was last met behind a connection, and over which stores, outlives every change of that connection.
 - Roster rows and senders are claims of the link that they came by: they are only ever shown under names of that link,
   and never as an agent of this hub. A row that has passed this hub is not taken from anybody, and any other only from
   the hub at the end of its way: so nobody takes the place of a hub that has a link of its own.
@@ -13,7 +15,7 @@ What must stay true:
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,13 +24,15 @@ import msgspec
 from angelia.bus.ports import Store, Tx
 from angelia.model.address import RESERVED, Address
 from angelia.model.connection import Away, Connection
+from angelia.model.delivery import Delivery
 from angelia.model.errors import NotAllowed, NotFound
 from angelia.protocol.hub import HubRow
 
-_CONNECTION, _ROSTER, _NAMES = "connection:", "neighbour:", "hubs"
+_CONNECTION, _ROSTER, _NAMES, _MET, _FORMER = "connection:", "neighbour:", "hubs", "met:", "former hubs"
 _NAME_LETTERS = 64
 _NAME_BY = 40  # of them for the connection that a hub is behind, where its own name is not free
 MOST_HUBS = 1_000  # with a name, behind one connection: far more than anybody has; made-up ones must end
+MOST_FORMER = 1_000  # names that were given up, the last ones: as many as one connection has at most
 _encode = msgspec.json.Encoder().encode
 _rows = msgspec.json.Decoder(tuple[HubRow, ...]).decode
 
@@ -41,7 +45,28 @@ class Behind(NamedTuple):
     hub: str | None
 
 
+class Meeting(NamedTuple):
+    """Which hub was behind a connection when it was last up, and the epochs of this hub's store and of that one's."""
+
+    hub: str
+    here: str
+    there: str
+
+
+class Former(NamedTuple):
+    """What a name (lower case) stood for until it was given up (UTC ms): ``hub``, by the connection ``link`` (a key),
+    behind which was the hub ``way``."""
+
+    name: str
+    link: str
+    hub: str
+    way: str
+    until: int
+
+
 _names = msgspec.json.Decoder(tuple[Behind, ...]).decode
+_meeting = msgspec.json.Decoder(Meeting).decode
+_former = msgspec.json.Decoder(tuple[Former, ...]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +93,8 @@ class Neighbours:
         self.told_again: set[int] = set()  # deliveries whose outcome is owed once more; changed inside units alone
         self.on_change: Callable[[], None] = lambda: None
         self.changes = 0  # counts whatever somebody else may have to be told of
+        self.met: dict[str, Meeting] = {}  # by the key of a connection
+        self._former: tuple[Former, ...] = ()  # the oldest first
         self._rosters: dict[str, tuple[HubRow, ...]] = {}
         self._behind: dict[str, Behind] = {}  # by name, lower case
         self._named: dict[tuple[str, str | None], str] = {}  # the same by link and hub
@@ -75,11 +102,21 @@ class Neighbours:
     async def open(self, store: Store, name: str) -> None:
         """Read in what was known before the start. ``name``: what this hub calls itself."""
         self.me, self.name = store.instance, name
-        notes = await store.read(lambda view: (view.notes(_CONNECTION), view.notes(_ROSTER), view.note(_NAMES)))
+        notes = await store.read(
+            lambda view: (
+                view.notes(_CONNECTION),
+                view.notes(_ROSTER),
+                view.note(_NAMES),
+                view.notes(_MET),
+                view.note(_FORMER),
+            )
+        )
         made = (msgspec.json.decode(note.value, type=Connection) for note in notes[0])
         self.connections = {connection.id: connection for connection in made}
         self._rosters = {note.name.removeprefix(_ROSTER): _rows(note.value) for note in notes[1]}
         self._set_names({each.name.lower(): each for each in (_names(notes[2]) if notes[2] else ())})
+        self.met = {note.name.removeprefix(_MET): _meeting(note.value) for note in notes[3]}
+        self._former = _former(notes[4]) if notes[4] else ()
 
     # ------------------------------------------------------------------------------------------------ connections
 
@@ -100,6 +137,8 @@ class Neighbours:
         old = self.connections.get(connection.id)
         same = old is None or old.hub in (None, connection.hub)
         tx.put_note(_CONNECTION + connection.id, _encode(connection), now)
+        if old is not None and old.hub is not None and not same:
+            self._remember(tx, [Former(old.id, old.id, old.hub, old.hub, now)], now)
         self._rename(tx, self._yielded(connection), now)
         if not same:
             tx.put_note(_ROSTER + connection.id, None, now)
@@ -112,18 +151,42 @@ class Neighbours:
         tx.then(made)
 
     def remove(self, tx: Tx, connection: Connection, now: int) -> None:
-        """Forget a connection, and whom it led to."""
+        """Forget a connection, and whom it led to; but for what its names stood for."""
+        if (way := connection.hub) is not None:
+            led = {key: each.hub for key, each in self._behind.items() if each.link == connection.id and each.hub}
+            own = {**led, connection.id: way}
+            self._remember(tx, [Former(name, connection.id, hub, way, now) for name, hub in own.items()], now)
         self._rename(tx, {key: each for key, each in self._behind.items() if each.link != connection.id}, now)
-        tx.put_note(_CONNECTION + connection.id, None, now)
-        tx.put_note(_ROSTER + connection.id, None, now)
+        for prefix in (_CONNECTION, _ROSTER, _MET):
+            tx.put_note(prefix + connection.id, None, now)
 
         def gone() -> None:
             self.connections = {key: each for key, each in self.connections.items() if key != connection.id}
             self._rosters = {key: rows for key, rows in self._rosters.items() if key != connection.id}
+            self.met = {key: each for key, each in self.met.items() if key != connection.id}
             self.up -= {connection.id}
             self.changed()
 
         tx.then(gone)
+
+    def note_meeting(self, tx: Tx, link: str, meeting: Meeting, now: int) -> None:
+        """Whom a connection (its key) leads to this time, and that what had to be done because of it was done."""
+        tx.put_note(_MET + link, _encode(meeting), now)
+
+        def noted() -> None:
+            self.met = {**self.met, link: meeting}
+
+        tx.then(noted)
+
+    def _remember(self, tx: Tx, given_up: Sequence[Former], now: int) -> None:
+        old = self._former
+        self._former = (*old, *given_up)[-MOST_FORMER:]
+        tx.put_note(_FORMER, _encode(self._former), now)
+
+        def forget() -> None:
+            self._former = old
+
+        tx.otherwise(forget)
 
     def set_up(self, link: str, up: bool) -> None:
         """A connection is up, or down."""
@@ -144,11 +207,32 @@ class Neighbours:
 
     def behind(self, name: str) -> Behind | None:
         """The hub, or the gateway, that a name stands for. A connection that takes the name of a hub has it once that
-        hub was met there."""
+        hub was met there. A name that was given up, and means nothing else, stands for its hub by its name of today."""
         connection, other = self.connections.get(name.lower()), self.of_a_way(name)
-        if connection is None or (other is not None and connection.hub is None):
+        if connection is None:
+            return other or self._formerly(name.lower())
+        if other is not None and connection.hub is None:
             return other
         return Behind(connection.name, connection.id, connection.hub)
+
+    def _formerly(self, name: str) -> Behind | None:
+        former = next((each for each in reversed(self._former) if each.name == name), None)
+        if former is None or self._is_elsewhere(name):
+            return None
+        connection = self.of_hub(former.hub)
+        if connection is not None:
+            return Behind(connection.name, connection.id, connection.hub)
+        return next((each for each in self._behind.values() if each.hub == former.hub), None)
+
+    def meant(self, delivery: Delivery) -> tuple[str | None, str | None]:
+        """Which hub the address of a delivery meant when its message was accepted, and behind which it was reached;
+        None where that is not known."""
+        name, link = delivery.mailbox.rpartition("@")[2], delivery.connection or ""
+        for each in self._former:
+            if (each.name, each.link) == (name, link) and delivery.accepted_at <= each.until:
+                return each.hub, each.way
+        found, connection = self.behind(name), self.connections.get(link)
+        return None if found is None else found.hub, None if connection is None else connection.hub
 
     def _yielded(self, connection: Connection) -> dict[str, Behind]:
         """All names, where a connection takes that of its hub: by the way that it had before, the hub is called

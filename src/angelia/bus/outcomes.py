@@ -7,22 +7,28 @@ What must stay true:
 - What was forwarded ends as the far side says, and only once. An outcome may come before the hub has noted that the
   message went there, or after it was offered anew: then the delivery takes those steps first.
 - One that time had ended changes nothing more; an answer that still comes is delivered as a late one.
+- When two hubs meet and one of their stores is not that of the last time, all that was handed over and has no outcome
+  goes again. That they have met is noted after that: what is cut short is done the next time.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from angelia.bus.carry import each_carried, fail_waiting
 from angelia.bus.claim import hand_over
 from angelia.bus.core import Bus
 from angelia.bus.moves import move, owed_key
+from angelia.bus.neighbours import Meeting
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Tx
+from angelia.model.connection import Connection
 from angelia.model.delivery import Delivery, Event, Hand, State
 from angelia.model.envelope import Intent, Kind
 from angelia.model.failure import Reason, read_reason
 from angelia.protocol.hub import Outcome
 
 AT_ONCE = 200  # told in one call
+ANOTHER = "Another machine answers there now."
 _TOLD_AGAIN = frozenset({State.DELIVERED, State.FAILED, State.DEAD})
 _STATES = frozenset({"delivered", "answered", "failed", "dead"})
 
@@ -63,12 +69,14 @@ async def told(bus: Bus, deliveries: Sequence[Delivery]) -> None:
 
 def owe_again(tx: Tx, bus: Bus, connection: str, message_id: str) -> None:
     """A message came again: whoever sends it may have forgotten what became of it (a backup was put back), so that is
-    told again, inside the unit. An answer goes again, the rest is owed anew; who knows it already is told nothing new.
+    told again, inside the unit. An answer goes again, also one that had been refused there; the rest is owed anew. Who
+    knows it already is told nothing new.
     """
     reply = tx.reply_to(message_id)
-    for delivery in tx.deliveries(reply.id) if reply is not None else ():
-        if delivery.connection == connection and delivery.state is State.DELIVERED:
-            move(bus, tx, Parcel(delivery, reply), Event.REOFFER)  # type: ignore[arg-type]  # there is one
+    if reply is not None:
+        for delivery in tx.deliveries(reply.id):
+            if delivery.connection == connection:
+                _answer_again(bus, tx, Parcel(delivery, reply))
     for delivery in tx.deliveries(message_id):
         if delivery.state not in _TOLD_AGAIN:
             continue
@@ -79,18 +87,42 @@ def owe_again(tx: Tx, bus: Bus, connection: str, message_id: str) -> None:
         tx.then(lambda: bus.signals.wake(owed_key(connection)))
 
 
+def _answer_again(bus: Bus, tx: Tx, reply: Parcel) -> None:
+    if reply.delivery.state is State.DELIVERED:
+        move(bus, tx, reply, Event.REOFFER)
+    elif reply.delivery.state is State.DEAD:
+        lived = reply.envelope.expires_at - reply.envelope.created_at
+        ends = bus.clock.now() + lived
+        move(bus, tx, reply, Event.REQUEUE, used=0, hand=None, reason=None, ended_at=None, expires_at=ends)
+
+
+async def have_met(bus: Bus, connection: Connection, meeting: Meeting) -> None:
+    """Two hubs have met over a connection (as it was before), whose link is not up yet. Where another hub is there,
+    what was for the one before ends; where one of the two stores is another (a backup was put back), or nobody knows,
+    what was forwarded goes again. Its id absorbs what is still there."""
+    last = bus.neighbours.met.get(connection.id)
+    if last == meeting:
+        return
+    before = connection.hub if last is None else last.hub
+    if before not in (None, meeting.hub):
+        await fail_waiting(bus, connection.id, ANOTHER)
+    else:
+        await offer_again(bus, connection.id)
+
+    def note(tx: Tx) -> None:
+        bus.neighbours.note_meeting(tx, connection.id, meeting, bus.clock.now())
+
+    await bus.store.write(note, essential=True)
+
+
 async def offer_again(bus: Bus, connection: str) -> None:
-    """The hub on one of the two sides is not the one that it was (a backup was put back): what was forwarded goes
-    again. Its id absorbs what is still there."""
+    """All that was forwarded over a connection (its key) goes again."""
 
-    def unit(tx: Tx) -> int:
-        found = [parcel for parcel in tx.carried(connection, AT_ONCE) if parcel.delivery.state is State.FORWARDED]
-        for parcel in found:
+    def again(tx: Tx, parcel: Parcel) -> None:
+        if parcel.delivery.state is State.FORWARDED:
             move(bus, tx, parcel, Event.REOFFER)
-        return len(found)
 
-    while await bus.store.write(unit, essential=True):
-        pass
+    await each_carried(bus, connection, again)
 
 
 async def far_outcomes(bus: Bus, connection: str, outcomes: Sequence[Outcome]) -> None:

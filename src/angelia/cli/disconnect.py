@@ -13,7 +13,7 @@ def run(argv: list[str], settings: Settings) -> int:
     """Remove a connection."""
     made = parse.parser(
         "disconnect",
-        "Give a connection up. Its agents are no longer known here, and whoever sent what waits to go there is told.",
+        "Give a connection up. Its agents are no longer known here, and who waits for an answer from there is told.",
         "angelia disconnect garage",
     )
     made.add_argument("connection", metavar="CONNECTION", help="which one: angelia connections lists them")

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from angelia.bus.carry import fail_waiting
 from angelia.bus.core import Bus
-from angelia.bus.outcomes import offer_again
+from angelia.bus.neighbours import Meeting
+from angelia.bus.outcomes import have_met
 from angelia.bus.rosters import ROSTERS, rows_for_hermes
 from angelia.links.channel import Channel
 from angelia.links.conversation import converse, first
@@ -130,14 +130,11 @@ def _check(bus: Bus, connection: Connection, hub: str) -> None:
 
 async def _learn(line: Line, met: Met, give_up: GiveUp) -> None:
     """Remember which hub is there; what it made by coming in before that was known is not needed any more."""
-    bus, epochs = line.bus, (line.bus.store.epoch, met.epoch)
-    known = replace(line.connection, hub=met.hub, key=met.key, epochs=epochs)
+    bus = line.bus
+    known = replace(line.connection, hub=met.hub, key=met.key)
     if (other := _in_the_way(bus, known, met.hub)) is not None:  # since hello
         raise connected_already(other)
-    if line.connection.hub not in (None, met.hub):
-        await fail_waiting(bus, known.id, "Another machine answers there now.")
-    elif line.connection.epochs not in (None, epochs):
-        await offer_again(bus, known.id)
+    await have_met(bus, line.connection, Meeting(met.hub, bus.store.epoch, met.epoch))
     others = [each for each in bus.neighbours.connections.values() if each.hub == met.hub and each.id != known.id]
     if known != line.connection:
         await bus.store.write(lambda tx: bus.neighbours.put(tx, known, bus.clock.now()))

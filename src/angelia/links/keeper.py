@@ -7,7 +7,7 @@ What must stay true:
 - A line that broke is dialled again after a tenth of the time that it has been down: 1 s at first, 60 s at most, and
   never at the beat of others. A machine that slept dials at once when it wakes.
 - How each stands is known at any time: up or down, since when, why, and what to do.
-- What is removed takes nothing with it in silence: senders of mail that waited are told.
+- What is removed takes nothing with it in silence: who waits for an answer is told that none will come.
 """
 
 import asyncio
@@ -198,7 +198,7 @@ class Keeper:
         await self._forget(connection)
 
     async def _forget(self, connection: Connection) -> None:
-        """Nothing of it is left; senders of what waited for it are told."""
+        """Nothing of it is left; who waits for an answer from there is told."""
         bus = self._bus
 
         def unit(tx: Tx) -> None:

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from angelia.bus.caller import Caller
 from angelia.bus.core import Bus
-from angelia.bus.outcomes import offer_again
+from angelia.bus.neighbours import Meeting
+from angelia.bus.outcomes import have_met
 from angelia.links.channel import Channel
 from angelia.links.conversation import converse
 from angelia.links.greeting import FORBIDDEN, PROVE_SECONDS, Guest, House, Met
@@ -95,17 +96,14 @@ class Reception:
                 f"angelia disconnect {known.name}.",
                 {"reason": "paired_already"},
             )
-        epochs = (bus.store.epoch, met.epoch)
-        is_another = known.epochs not in (None, epochs)
-        known = replace(known, key=met.key or known.key, epochs=epochs)
+        known = replace(known, key=met.key or known.key)
         if known != neighbours.connections.get(known.id):
             await bus.store.write(lambda tx: neighbours.put(tx, known, bus.clock.now()))
         line.connection = known
         if line.up:
             line.replaced()
         await line.end()
-        if is_another:
-            await offer_again(bus, known.id)
+        await have_met(bus, known, Meeting(met.hub, bus.store.epoch, met.epoch))
         return line
 
     def _free_name(self, met: Met) -> str:

@@ -42,6 +42,8 @@ class Reason(StrEnum):
     LOOP = "loop"
     CHAIN_BUDGET = "chain_budget"
     DAMAGED = "damaged"
+    CONNECTION_GONE = "connection_gone"
+    QUESTION_UNKNOWN = "question_unknown"
 
 
 class Retry(StrEnum):
@@ -68,6 +70,8 @@ HERMES_WORD = {
     Reason.LOOP: Reason.AGENT_BLOCKED,
     Reason.CHAIN_BUDGET: Reason.AGENT_BLOCKED,
     Reason.DAMAGED: Reason.UNKNOWN,
+    Reason.CONNECTION_GONE: Reason.DELIVERY_TIMEOUT,
+    Reason.QUESTION_UNKNOWN: Reason.AGENT_BLOCKED,
 }
 
 # One sentence each: what happened; what to do about it.
@@ -103,6 +107,10 @@ PROSE = {
     Reason.CHAIN_BUDGET: "Its conversation is long or fast enough to be a loop; a person must release it.",
     Reason.DAMAGED: "Bits of it flipped on the disk of a hub, which set it aside; send it again as a new message, but "
     "look first if it may have been handed over by then.",
+    Reason.CONNECTION_GONE: "It was handed to the hub there, and then the connection was given up, so what becomes of "
+    "it will not be known here; look before you send it again.",
+    Reason.QUESTION_UNKNOWN: "The question that it answers is not known there, or not any more, and nobody waits for "
+    "it; send it as a message of its own if it still matters.",
 }
 
 # "status N" of Hermes: the number right after one of these, and ended by what is no letter or digit.

@@ -31,6 +31,7 @@ _REASONS = {
     "runtime_offline": Reason.RUNTIME_OFFLINE,
     "ambiguous_name": Reason.RUNTIME_OFFLINE,
     "too_large": Reason.TOO_LARGE,
+    "unknown_message": Reason.QUESTION_UNKNOWN,  # answers alone are refused so
     "hop_limit": Reason.LOOP,
     "ask_cycle": Reason.LOOP,
 }

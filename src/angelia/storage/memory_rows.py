@@ -164,10 +164,10 @@ class MemoryView:
         queued = [d for d in self._rows.deliveries.values() if d.state is State.QUEUED and d.connection == connection]
         return min(len(queued), limit), min((d.accepted_at for d in queued), default=None)
 
-    def carried(self, connection: str, limit: int) -> list[Parcel]:
+    def carried(self, connection: str, after: int, limit: int) -> list[Parcel]:
         there = (State.QUEUED, State.FORWARDED)
         found = [d for d in self._rows.deliveries.values() if d.connection == connection and d.state in there]
-        return self._parcels(sorted(found, key=lambda d: d.key), limit, None)
+        return self._parcels(sorted((d for d in found if d.key > after), key=lambda d: d.key), limit, None)
 
     def note(self, name: str) -> bytes | None:
         found = self._rows.notes.get(name)

@@ -358,7 +358,7 @@ async def test_what_is_not_due_yet_and_what_was_handed_over_end_with_the_connect
     await lap.commit()
     await fail_waiting(lap.bus, "rack", REMOVED)
     told = {notice.about: notice.reason for notice in await lap.notices("bob")}
-    assert told == {later.envelope.id: "runtime_offline", there.envelope.id: "delivery_timeout"}
+    assert told == {later.envelope.id: "runtime_offline", there.envelope.id: "connection_gone"}
 
 
 async def test_what_a_cut_gave_back_goes_again_in_its_place_however_often(lap: LinkedHub) -> None:

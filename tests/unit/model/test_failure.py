@@ -23,7 +23,7 @@ HERMES = {
 }  # fmt: skip
 OURS = {
     "target_busy", "target_session_live", "attempts_used_up", "outcome_unknown", "too_large", "mailbox_full", "loop",
-    "chain_budget", "damaged",
+    "chain_budget", "damaged", "connection_gone", "question_unknown",
 }  # fmt: skip
 # Hermes answers a busy target by these two words itself (hermes-relay.md), so they pass as they are.
 PASSED_ON = {"target_busy", "target_session_live"}

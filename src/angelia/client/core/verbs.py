@@ -310,7 +310,7 @@ class Verbs:
         return self.post.call("PUT", path, told(wanted), seconds=DIAL_SECONDS + self.post.answer_seconds)
 
     def disconnect(self, name: str) -> Plan[dict[str, Any]]:
-        """Give a connection up; who sent what waits to go there is told; admin. Out: ``{removed: name}``."""
+        """Give a connection up; who waits for an answer from there is told; admin. Out: ``{removed: name}``."""
         return self.post.call("DELETE", f"/v1/connections/{part(name)}")
 
     def new_desktop_token(self, name: str) -> Plan[dict[str, Any]]:

@@ -45,7 +45,7 @@ async def connect(call: Call, bus: Bus, hub: Hub) -> None:
 
 
 async def disconnect(call: Call, bus: Bus, hub: Hub) -> None:
-    """Give a connection up; who sent what waits to go there is told."""
+    """Give a connection up; who waits for an answer from there is told."""
     may(call.caller, "connect")
     name = call.param("name")
     await hub.links.disconnect(name)

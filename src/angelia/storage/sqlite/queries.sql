@@ -214,8 +214,8 @@ SELECT {delivery} FROM delivery d INDEXED BY delivery_owed CROSS JOIN message m 
 WHERE d.owes = ? AND d.state > 3 AND d.owes IS NOT NULL ORDER BY d.key LIMIT ?;
 
 -- name: carried
--- Walks over all that is open: asked when a connection is removed.
-SELECT key FROM delivery INDEXED BY delivery_open WHERE state <= 3 AND connection = ? AND state IN (0, 2)
+-- Walks over all that is open: asked when a connection is removed, or one of its two sides was put back to a copy.
+SELECT key FROM delivery INDEXED BY delivery_open WHERE state <= 3 AND connection = ? AND state IN (0, 2) AND key > ?
 ORDER BY key LIMIT ?;
 
 -- name: backlog

@@ -157,8 +157,8 @@ class SqliteView:
         count, oldest = self._desk.run(_BACKLOG, (connection, limit))[0]
         return count, oldest
 
-    def carried(self, connection: str, limit: int) -> list[Parcel]:
-        keys = [row[0] for row in self._desk.run(_CARRIED, (connection, limit))]
+    def carried(self, connection: str, after: int, limit: int) -> list[Parcel]:
+        keys = [row[0] for row in self._desk.run(_CARRIED, (connection, after, limit))]
         return self._parcels(keys, limit, _NO_BOUND, lambda d: d.connection == connection)
 
     def note(self, name: str) -> bytes | None:
