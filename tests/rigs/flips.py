@@ -4,9 +4,9 @@
 
 A store is filled with mail in every state. Each time one bit of a copy of it flips, anywhere, and the copy is opened
 and all of it read, by every way that the bus has. What must be true: it is refused with a text that says what to do, or
-what cannot be read is, and the log says what to do; or all that is served is what was written, whatever is not served any more was set aside, and it is told; and the hub tells
-whoever had sent it, once, unless it was over by then. A flip is harmless only if every row, every index and all that
-describes them is as before: so says another reader of the file.
+what cannot be read is, and the log says what to do; or all that is served is what was written, whatever is not served
+any more was set aside, and it is told; and the hub tells whoever had sent it, once, unless it was over by then. A flip
+is harmless only if every row, every index and all that describes them is as before: so says another reader of the file.
 Some of the flips are in a store that is too large to be compared when it is opened, half of them in its indexes and
 small tables. Some of the copies are given to a real hub. The exit code is 0 when that was so.
 """
