@@ -3,7 +3,7 @@
 import pytest
 
 from angelia.links import hermes_in, hub_link, keeper
-from angelia.links.hermes_link import Pace
+from angelia.links.hermes_rosters import Pace
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,11 @@ def is_walkable(path: Path) -> bool:
     return True
 
 
+def is_message(shown: object) -> bool:
+    """Whether a message that was set aside could be read as one: else somebody waits for its answer."""
+    return bool(json.loads(str(shown)).get("id"))
+
+
 def _sum_of(rows: Any) -> str:
     sum_ = hashlib.blake2b()
     for row in rows:
@@ -305,6 +310,7 @@ class Judge:
     whole: Served = field(default_factory=dict)
     content: dict[str, str] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)  # the ids that were read in rows that were set aside
+    unread: set[str] = field(default_factory=set)  # the ids of messages of which nothing could be read
 
     def begin(self) -> None:
         """Note what is in the store, and how it is served."""
@@ -413,7 +419,7 @@ class Judge:
         (was,) = before
         as_it_was = [(was.state, was.reason)]
         failed = [(State.FAILED, Reason.DAMAGED)]
-        wanted = int(message.intent is Intent.REQUEST)
+        wanted = int(message.intent is Intent.REQUEST or name in self.unread)
         if second.get(f"deliveries {name}") == before:
             return fate == (as_it_was, 0)
         if not rows and name not in self.named and f"message {name}" not in second:
@@ -435,6 +441,7 @@ class Judge:
             db.close()
         found: Aside = {}
         self.named = {str(name) for *_, name in rows}
+        self.unread = {str(name) for kind, message, _, name in rows if kind == "message" and not is_message(message)}
         for kind, message, deliveries, name in rows:
             # A message has the number of its delivery; bits may have flipped in any of what names them.
             numbers = [json.loads(str(message)).get("number"), *(row["key"] for row in json.loads(str(deliveries)))]

@@ -13,7 +13,7 @@ A name that was keyed, or that a token is for, stays keyed: it is never anybody'
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -22,10 +22,10 @@ import msgspec
 from angelia.model.agent import Agent
 from angelia.model.delivery import Delivery
 from angelia.model.loss import LOSS, Loss
-from angelia.storage.sqlite.bad_rows import DELIVERY, MESSAGE, SMALL, small_rows
+from angelia.storage.sqlite.bad_rows import DELIVERY, MESSAGE, SMALL, Stray, small_rows
 from angelia.storage.sqlite.connect import Desk
 from angelia.storage.sqlite.queries import SQL
-from angelia.storage.sqlite.renewing import renew_indexes
+from angelia.storage.sqlite.renewing import copy_table, replace_table
 from angelia.storage.sqlite.rows import (
     DELIVERY_COLUMNS,
     Row,
@@ -40,17 +40,13 @@ from angelia.storage.sqlite.rows import (
 
 NUMBER_BITS = 40  # of the number of a message: more than any store has
 WIDTHS = (8, 16, 24, 32, 48)  # of numbers in SQLite's rows, in bits
-NEAR_ROWS = 100  # more than lie in one page
 
 _KEEP, _IS_INDEXED = SQL["keep_damaged"], SQL["is_indexed"]
 _RAW_MESSAGE, _RAW_DELIVERY, _RAW_DELIVERIES_OF = (
     SQL["raw_message_at"], SQL["raw_delivery_at"], SQL["raw_deliveries_of"],
 )  # fmt: skip
-_SUMS_NEAR, _MESSAGES_OF_KEY = SQL["delivery_sums_near"], SQL["messages_of_key"]
-_REMOVE_DELIVERY, _REMOVE_DAMAGED, _DELIVERY_INDEXES = (
-    SQL["remove_delivery"], SQL["remove_damaged"], SQL["delivery_indexes"],
-)  # fmt: skip
-_IS_ALONE = SQL["is_alone"]
+_REMOVE_DAMAGED, _IS_ALONE, _SEARCH_AGAIN = SQL["remove_damaged"], SQL["is_alone"], SQL["index_again"]
+_LOST = {MESSAGE: SQL["messages_lost"], DELIVERY: SQL["deliveries_lost"]}
 REINDEX = {MESSAGE: SQL["reindex_messages"], DELIVERY: SQL["reindex_deliveries"]}
 
 _NAMES = {
@@ -177,30 +173,56 @@ def keep_alone(desk: Desk, number: int) -> bool:
     return True
 
 
-def take_out_unreadable(desk: Desk, keys: Sequence[int]) -> None:
-    """Set deliveries aside that cannot be read: of each its key is known, and what an index says. Nothing of them is
-    read, and their indexes, which could not be told what to forget, are made anew. Inside a transaction. Raises
-    ``apsw.CorruptError`` where rows beside them would suffer: then the page that they lie in is what is damaged."""
-    for key in keys:
-        numbers = [number for (number,) in desk.run(_MESSAGES_OF_KEY, (key,))]
-        messages = [message for number in numbers for message in desk.run(_RAW_MESSAGE, (number,))]
-        message = messages[0] if len(messages) == 1 and is_whole(messages[0]) else None
+def put_in_order(desk: Desk, table: str, strays: Sequence[Stray]) -> None:
+    """Write a large table anew, each row under the key that it was written under. What that is not known of is set
+    aside: of it stands there what could be read, and what an index says. No page is changed that lies as it should not:
+    SQLite would take what lies beside such a row for a part of it. Inside a transaction."""
+    copy_table(desk, table, {(stray.before, stray.key): stray.right for stray in strays})
+    left = [stray for stray in strays if stray.right is None]
+    lost = desk.run(_LOST[table]) if left else []
+    replace_table(desk, table)
+    for stray in strays:
+        if stray.right is not None:
+            _log.error("a row of table %s lay at a wrong place: back under its key, %d", table, stray.right)
+    (_lose_messages if table == MESSAGE else _lose_deliveries)(desk, left, lost)
+
+
+def _paired(strays: list[Stray], lost: Iterable[int]) -> Iterator[tuple[Stray, int | None]]:
+    """Each with the key that it had, of those that are lost: whatever keys they have now, they lie in that order."""
+    lost = set(lost)
+    others = iter(sorted(lost.difference(stray.key for stray in strays)))
+    for stray in strays:
+        yield stray, stray.key if stray.key in lost else next(others, None)
+
+
+def _lose_messages(desk: Desk, strays: list[Stray], lost: list[Row]) -> None:
+    """``lost``: by an index, their numbers and ids."""
+    names: dict[int, str] = dict(lost)
+    for stray, number in _paired(strays, names):
+        name = "unknown" if number is None else names[number]
+        deliveries = desk.run(_RAW_DELIVERIES_OF, (number,))
+        shown = _json({"number": number}).decode() if stray.raw is None else _shown(MESSAGE, stray.raw)
+        desk.run(_KEEP, (MESSAGE, name, shown, _all_shown(deliveries)))
+        _log.error("message %s cannot be read: set aside, with %d deliveries (table damaged)", name, len(deliveries))
+        _leave(desk, Loss(name, _whole(deliveries, name.encode()), whole=False))
+        remove_stubborn(desk, [row[0] for row in deliveries])
+        if number is not None:
+            desk.run(_SEARCH_AGAIN, (number,))
+
+
+def _lose_deliveries(desk: Desk, strays: list[Stray], lost: list[Row]) -> None:
+    """``lost``: by an index, their keys and the numbers of their messages."""
+    numbers: dict[int, int] = dict(lost)
+    for stray, key in _paired(strays, numbers):
+        messages = [] if key is None else desk.run(_RAW_MESSAGE, (numbers[key],))
+        message = messages[0] if messages and is_whole(messages[0]) else None
         name = "unknown" if message is None else _text(message[0])
         shown = "{}" if message is None else _shown(MESSAGE, message)
-        desk.run(_KEEP, (DELIVERY, name, shown, _json([{"key": key}]).decode()))
+        row = _json([{"key": stray.key}]).decode() if stray.raw is None else _all_shown([stray.raw])
+        desk.run(_KEEP, (DELIVERY, name, shown, row))
         _log.error("a delivery of message %s cannot be read: set aside, without what it said (table damaged)", name)
         if message is not None:
             _leave(desk, Loss(name, (), whole=True))
-    renew_indexes(desk, frozenset(name for (name,) in desk.run(_DELIVERY_INDEXES)), lambda: _remove(desk, keys))
-
-
-def _remove(desk: Desk, keys: Sequence[int]) -> None:
-    names = _json(keys).decode()
-    for key in keys:
-        beside = desk.run(_SUMS_NEAR, (key, NEAR_ROWS, names))
-        desk.run(_REMOVE_DELIVERY, (key,))
-        if desk.run(_SUMS_NEAR, (key, NEAR_ROWS, names)) != beside:
-            raise apsw.CorruptError("a row that cannot be read takes others along")
 
 
 def _leave(desk: Desk, loss: Loss) -> None:

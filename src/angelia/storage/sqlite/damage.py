@@ -22,11 +22,12 @@ import apsw
 
 from angelia.storage import backups
 from angelia.storage.sqlite import bad_rows
+from angelia.storage.sqlite.bad_rows import DELIVERY, MESSAGE
 from angelia.storage.sqlite.connect import Desk, in_a_line, open_reader
 from angelia.storage.sqlite.queries import SQL
 from angelia.storage.sqlite.renewing import has_left
 from angelia.storage.sqlite.rows import Row, row_sum
-from angelia.storage.sqlite.soundness import faults_of, hides_rows, indexes_in, look_at
+from angelia.storage.sqlite.soundness import faults_of, hides_rows, is_soon_written, look_at, places_of
 from angelia.storage.sqlite.view import UNKNOWN as _UNKNOWN
 
 if TYPE_CHECKING:
@@ -164,13 +165,14 @@ class DamageSearch:
         whole = False
         self._sound = not comparing
         try:
-            found = self._rows() if self._on_call else 0  # first: somebody waits for it
+            found = self._order()  # first, before something is written beside what does not lie where it should
+            found += self._rows() if self._on_call else 0  # somebody waits for it
             try:
                 self._search_index()
             finally:
                 self._store.release_search()
             if not self._on_call:
-                found = self._rows()
+                found += self._rows()
             if found:
                 self._settle()
                 _log.error("looked at all rows: %d are damaged", found)
@@ -193,28 +195,49 @@ class DamageSearch:
         except RuntimeError:
             _log.debug("the loop is gone; nobody waits for it")
 
+    def _order(self) -> int:
+        """The keys of the large tables, since all else goes by them; how many of the two are in no order. Where that
+        stays, ``_compare`` tells."""
+        desk = open_reader(self._path, self._vfs)
+        desk.db.set_progress_handler(self._stopped.is_set, COMPARING_STEPS)
+        number = 0
+        try:
+            for table in (MESSAGE, DELIVERY):
+                if (found := bad_rows.out_of_order(desk, table)) is not None:
+                    number += 1
+                    if table == DELIVERY or is_soon_written(desk):
+                        self._put_in_order(table, found)
+        finally:
+            desk.close()
+        return number
+
     def _rows(self) -> int:
-        """Each row against its sum; how many are not what was written. Those that cannot be read are taken out at once,
-        since none can be while another is there."""
+        """Each row against its sum; how many are not what was written."""
         desk = open_reader(self._path, self._vfs)
         number = 0
-        unreadable: list[int] = []
+        strays: list[bad_rows.Stray] = []
         try:
-            for found in bad_rows.damaged_rows(desk, ROWS):
-                if found is None:
+            for each in bad_rows.damaged_rows(desk, ROWS):
+                if each is None:
                     if self._stopped.wait(REST_SECONDS):
                         break
                     continue
                 number += 1
-                if found[1] == bad_rows.UNREADABLE:
-                    unreadable.append(found[0])
+                if isinstance(each, bad_rows.Stray):
+                    strays.append(each)
                 else:
-                    self._tell(lambda found=found: self._store.set_aside(*found))  # type: ignore[misc]
+                    self._tell(lambda each=each: self._store.set_aside(*each))  # type: ignore[misc]
+            for table in (MESSAGE, DELIVERY):
+                if some := [stray for stray in strays if stray.table == table]:
+                    if table == MESSAGE and not is_soon_written(desk):
+                        raise apsw.CorruptError(f"message {some[0].key} cannot be read")
+                    self._put_in_order(table, some)
         finally:
             desk.close()
-            if unreadable:
-                self._wait_for(lambda: self._store.take_out_unreadable(unreadable))
         return number
+
+    def _put_in_order(self, table: str, strays: list[bad_rows.Stray]) -> None:
+        self._wait_for(lambda: self._store.put_in_order(table, strays))
 
     def _look_for_lone(self) -> None:
         """Messages whose delivery was set aside, and did not say whose it was."""
@@ -273,8 +296,8 @@ class DamageSearch:
                 self._tell_of_unused(unused)
                 return True
             worst = faults[0]
-            indexes = indexes_in(desk.db, faults)
-            looked = look_at(desk.db, thorough=True) if indexes is None else None
+            places = places_of(desk.db, faults)
+            looked = look_at(desk.db, thorough=True) if places is None else None
             if looked is not None and looked.mail is None:
                 if looked.search is None:
                     self._do_away(desk, sound=False)
@@ -282,10 +305,11 @@ class DamageSearch:
                 if self._store.search_trouble is None:
                     self._remake_search(looked.search)
                 return True
-            if indexes is None or again or hides_rows(desk):
+            if places is None or again or hides_rows(desk) or (MESSAGE in places and not is_soon_written(desk)):
                 break
-            _log.error("indexes of the store are damaged (%s): made anew from the rows", ", ".join(sorted(indexes)))
-            self._wait_for(lambda names=indexes: self._store.remake(names))  # type: ignore[misc]
+            what = "tables" if places & {MESSAGE, DELIVERY} else "indexes"
+            _log.error("%s of the store are damaged (%s): made anew from the rows", what, ", ".join(sorted(places)))
+            self._wait_for(lambda names=places: self._store.remake(names))  # type: ignore[misc]
         self._tell_of_rows(worst)
         return True
 

@@ -24,6 +24,30 @@ SELECT {raw_delivery} FROM delivery d LEFT JOIN message m ON m.number = d.messag
 -- Fails where the row cannot be read: what it ends with comes last.
 SELECT sum FROM delivery WHERE key = ?;
 
+-- name: delivery_sum_by_place
+-- The same of the row that lies behind so many others; so do the two below.
+SELECT sum FROM delivery NOT INDEXED LIMIT 1 OFFSET ?;
+
+-- name: raw_delivery_by_place
+SELECT {raw_delivery} FROM delivery d NOT INDEXED LEFT JOIN message m ON m.number = d.message LIMIT 1 OFFSET ?;
+
+-- name: raw_message_by_place
+SELECT {raw_message} FROM message m NOT INDEXED LIMIT 1 OFFSET ?;
+
+-- name: disorder_of_deliveries
+-- Where a key does not rise: how many rows lie before it, it, and the two before it. As the rows lie: one that is led to
+-- by its key is not seen where it should not be. Reads nothing of them but their keys.
+SELECT place, key, before, first FROM (
+    SELECT row_number() OVER () - 1 AS place, key, lag(key) OVER () AS before, lag(key, 2) OVER () AS first
+    FROM delivery NOT INDEXED
+) WHERE key <= before;
+
+-- name: disorder_of_messages
+SELECT place, number, before, first FROM (
+    SELECT row_number() OVER () - 1 AS place, number, lag(number) OVER () AS before, lag(number, 2) OVER () AS first
+    FROM message NOT INDEXED
+) WHERE number <= before;
+
 -- name: delivery_keys
 -- ?1 after, ?2 limit; so does the one below. Reads nothing of the rows but their keys.
 SELECT key FROM delivery NOT INDEXED WHERE key > ?1 ORDER BY key LIMIT ?2;
@@ -31,22 +55,24 @@ SELECT key FROM delivery NOT INDEXED WHERE key > ?1 ORDER BY key LIMIT ?2;
 -- name: message_numbers
 SELECT number FROM message NOT INDEXED WHERE number > ?1 ORDER BY number LIMIT ?2;
 
--- name: delivery_sums_near
--- ?1 key, ?2 how many at most on each side, ?3 keys that are left out, as a JSON array.
-SELECT * FROM (SELECT key, sum FROM delivery NOT INDEXED WHERE key < ?1
-    AND key NOT IN (SELECT value FROM json_each(?3)) ORDER BY key DESC LIMIT ?2)
-UNION ALL SELECT * FROM (SELECT key, sum FROM delivery NOT INDEXED WHERE key > ?1
-    AND key NOT IN (SELECT value FROM json_each(?3)) ORDER BY key LIMIT ?2);
+-- name: disorder_near
+-- ?1 a key, ?2 how many rows before it and behind it.
+SELECT EXISTS (SELECT 1 FROM (SELECT key, lag(key) OVER () AS before FROM (
+    SELECT key FROM delivery NOT INDEXED WHERE key >= ifnull(
+        (SELECT key FROM delivery NOT INDEXED WHERE key <= ?1 ORDER BY key DESC LIMIT 1 OFFSET ?2), -9223372036854775808)
+    ORDER BY key LIMIT 2 * ?2
+)) WHERE key <= before);
 
--- name: messages_of_key
--- ?1 key. What the index says of a row that cannot be read; all of the index is walked for it.
-SELECT message FROM delivery INDEXED BY delivery_message WHERE message > 0 AND +key = ?1;
+-- name: deliveries_lost
+-- Of those that were not copied, what the index says; all of it is walked for that.
+SELECT key, message FROM delivery INDEXED BY delivery_message
+WHERE message > 0 AND +key NOT IN (SELECT key FROM delivery_anew);
 
--- name: remove_delivery
-DELETE FROM delivery WHERE key = ?;
+-- name: messages_lost
+SELECT number, id FROM message INDEXED BY message_id WHERE +number NOT IN (SELECT number FROM message_anew);
 
--- name: delivery_indexes
-SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'delivery' AND sql IS NOT NULL;
+-- name: indexes_of
+SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL;
 
 -- name: left_alone
 -- ?1 after, ?2 limit. Messages, and whether each has no delivery.

@@ -142,6 +142,8 @@ def digest(db: apsw.Connection, file: Path, pace: Pace) -> bytes:
 
 def _others_damaged(db: apsw.Connection, pace: Pace) -> Iterator[tuple[int, str]]:
     for found in bad_rows.damaged_rows(Desk(db)):
+        if isinstance(found, bad_rows.Stray):
+            raise apsw.CorruptError(f"a row of table {found.table} cannot be read, or not by its key")
         if found is not None:
             yield found
         else:

@@ -29,6 +29,7 @@ from angelia.storage.sqlite.tx import Seqs, SqliteTx, sums_of
 SMALL_PAGES = 4096  # a store of 16 MiB is checked whole, indexes too, in some 150 ms
 NEWEST = 200  # messages whose checksums are looked at: the end of the file is where a crash would show
 
+_DISORDER = "deliveries are not found by their keys"
 _log = logging.getLogger(__name__)
 _VALUE, _HIGHEST, _NEWEST = SQL["value"], SQL["highest"], SQL["newest_messages"]
 _HELD_BEFORE, _CHANGE = SQL["held_before"], SQL["change"]
@@ -213,7 +214,10 @@ def _queue_again(desk: Desk, seqs: Seqs, returned_at: int) -> None:
     """End every lease and every delay: they were in the memory of a hub that is gone. What came back is looked at at
     ``returned_at``, unless it lives longer."""
     desk.control("BEGIN IMMEDIATE")
-    for row in desk.run(_HELD_BEFORE):
+    held = desk.run(_HELD_BEFORE)
+    if not bad_rows.lie_in_order(desk, [row[0] for row in held]):
+        raise apsw.CorruptError(_DISORDER)
+    for row in held:
         old = whole_delivery(row)
         if old is None:
             SqliteTx(desk, Loads(), seqs).set_aside(row[0], bad_rows.DELIVERY)
@@ -221,7 +225,8 @@ def _queue_again(desk: Desk, seqs: Seqs, returned_at: int) -> None:
         new = old._replace(state=State.QUEUED, deferred=False)
         if old.state is State.LEASED:
             new = new._replace(sweep_at=max(old.expires_at, returned_at))
-        desk.run(_CHANGE, changed_row(new, old))
+        if desk.change(_CHANGE, changed_row(new, old)) != 1:
+            raise apsw.CorruptError(_DISORDER)
     desk.control("COMMIT")
 
 

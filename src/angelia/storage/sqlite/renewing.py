@@ -2,15 +2,16 @@
 
 What must stay true: what is given up is taken out of the schema, and none of its pages is looked at: a page that is not
 what was written may name pages of other tables, and freeing those would cost mail. All of it is one transaction, some
-ms long however large the index was.
+ms long however large the index was. A table is written anew in one, too, which takes as long as its indexes take.
 
 What is left of a search index keeps its pages under other names (``search_left_…``) until SQLite has seen that they are
 right and nobody else's; then they are freed, some at a time. Else they are forgotten: room that nothing uses, until the
 file is written anew (VACUUM; the start of a small store does it).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import apsw
 
@@ -33,6 +34,11 @@ _CREATE = (SQL["create_search"], SQL["no_automerge"], SQL["create_search_again"]
 _RENAME, _FORGET, _THERE = SQL["rename_in_schema"], SQL["forget_in_schema"], SQL["tables_left"]
 _CLEAR, _DROP = (SQL["clear_left_data"], SQL["clear_left_docsize"]), SQL["drop_left"]
 _INDEXES, _ALL_BLOCKS = SQL["indexes"], SQL["all_blocks"]
+_ANEW = {
+    "message": (SQL["create_message_anew"], SQL["copy_messages"]),
+    "delivery": (SQL["create_delivery_anew"], SQL["copy_deliveries"]),
+}
+_TAKE_ROOT, _INDEXES_OF = SQL["take_root"], SQL["indexes_of"]
 _PUT_SUM, _PUT_VALUE = SQL["put_index_sum"], SQL["put_value"]
 
 
@@ -92,6 +98,43 @@ def renew_indexes(desk: Desk, names: frozenset[str] | None = None, meanwhile: Ca
             desk.control("ROLLBACK")  # whatever was done in it: SQLite would not commit that any more
         schema_again(desk)
         raise
+
+
+def copy_table(desk: Desk, table: str, moved: Mapping[tuple[int | None, int], int | None]) -> None:
+    """Copy the rows of a large table as they lie into one beside it (``…_anew``), which is in order. ``moved``: by the
+    key of the row before, and its own, the key that a row gets instead; those with None are left out, and are not read.
+    Inside a transaction."""
+    create, copy = _ANEW[table]
+    desk.run(create)
+    _copy(desk, copy, None, lambda pair: pair not in moved)
+    for at, key in moved.items():
+        if key is not None:
+            _copy(desk, copy, key, lambda pair, at=at: pair == at)  # type: ignore[misc]
+
+
+def _copy(desk: Desk, sql: str, key: int | None, chosen: Callable[[tuple[int | None, int]], bool]) -> None:
+    before: int | None = None
+
+    def is_chosen(*keys: Any) -> bool:
+        nonlocal before
+        pair, before = (before, keys[0]), keys[0]
+        return chosen(pair)
+
+    desk.db.create_scalar_function("is_chosen", is_chosen, 1)
+    desk.run(sql, (key,))
+    desk.db.create_scalar_function("is_chosen", None, 1)
+
+
+def replace_table(desk: Desk, table: str) -> None:
+    """Put what ``copy_table`` made in the table's place, with indexes of its own. What it was before belongs to
+    nothing then. Inside a transaction."""
+
+    def swap() -> None:
+        with _schema_open(desk):
+            desk.run(_TAKE_ROOT, (table, f"{table}_anew"))
+            _forget(desk, (f"{table}_anew",))
+
+    renew_indexes(desk, frozenset(name for (name,) in desk.run(_INDEXES_OF, (table,))), swap)
 
 
 def _forget(desk: Desk, names: Iterable[str]) -> None:

@@ -19,12 +19,15 @@ from angelia.storage.sqlite.tx import SqliteTx
 
 # What holds what people wrote and what is known of the store; the rest can be made anew.
 TABLES = ("meta", "message", "delivery", "agent", "token", "contact", "removed", "note", "damaged")
-_HIDES_ROWS, _INDEXES = (SQL["hides_messages"], SQL["hides_deliveries"]), SQL["indexes"]
-_LEFT = SQL["tables_left"]
+_HIDES_ROWS, _ROOTS = (SQL["hides_messages"], SQL["hides_deliveries"]), SQL["roots"]
+_LEFT, _OWNER_OF_PAGE = SQL["tables_left"], SQL["owner_of_page"]
 _INDEX = re.compile(r"index (\w+)$")
 _TREE = re.compile(r"Tree (\d+) page")
+_BYTES = re.compile(r"^(?:Multiple uses for byte|Fragmentation of) .* page (\d+)$")
 _NOBODYS = re.compile(r"Page \d+(:| is) never used$")
 _GAVE_UP = "database disk image is malformed"
+ANEW_BYTES = 128 * 1024 * 1024  # of a store whose messages may be written anew: as much as its log may hold otherwise
+_ALL = 1 << 40  # rows at once
 _MORE = 100  # lines beside one for each page: as many as SQLite gives by itself
 _log = logging.getLogger(__name__)
 
@@ -96,20 +99,31 @@ def _first(db: apsw.Connection, check: str, tables: tuple[str, ...]) -> str | No
     return None
 
 
-def indexes_in(db: apsw.Connection, faults: list[str]) -> set[str] | None:
-    """The indexes that were named, where they are all that is wrong; None where something else is."""
-    roots = {int(str(root)): str(name) for name, root, _ in db.execute(_INDEXES)}
+def places_of(db: apsw.Connection, faults: list[str]) -> set[str] | None:
+    """The indexes and large tables that were named, where they are all that is wrong; None where something else is."""
+    roots = {int(str(root)): str(name) for name, root in db.execute(_ROOTS)}
     if len(faults) > 1 and faults[-1] == _GAVE_UP:  # at one of those that were named before, very likely
         faults = faults[:-1]
-    named = [_index_in(fault, roots) for fault in faults]
+    named = [_place_of(db, fault, roots) for fault in faults]
     return {name for name in named if name is not None} if all(named) else None
 
 
-def _index_in(fault: str, roots: dict[int, str]) -> str | None:
+def _place_of(db: apsw.Connection, fault: str, roots: dict[int, str]) -> str | None:
     if match := _INDEX.search(fault):
         return match[1]
-    match = _TREE.match(fault)
-    return roots.get(int(match[1])) if match else None
+    if match := _TREE.match(fault):
+        return roots.get(int(match[1]))
+    match = _BYTES.search(fault)
+    owners = _owners(db, int(match[1])) if match else []
+    return owners[0] if owners and owners[0] in roots.values() else None
+
+
+def _owners(db: apsw.Connection, page: int) -> list[str]:
+    """What a page belongs to; nothing where that cannot be seen."""
+    try:
+        return [str(name) for (name,) in db.execute(_OWNER_OF_PAGE, (page,))]
+    except (apsw.CorruptError, apsw.SQLError):
+        return []
 
 
 def mend(desk: Desk, tx: SqliteTx) -> bool:
@@ -119,15 +133,14 @@ def mend(desk: Desk, tx: SqliteTx) -> bool:
         if hides_rows(desk):
             return False
         search_is_damaged = search_fault(desk.db) is not None
-        found = [each for each in bad_rows.damaged_rows(desk) if each is not None]
+        strays, found = _bad_rows(desk)
         desk.control("BEGIN IMMEDIATE")
         if search_is_damaged:
             renew_search(desk)
-        aside.take_out_unreadable(desk, [key for key, table in found if table == bad_rows.UNREADABLE])
-        renew_indexes(desk)
+        for large in (bad_rows.MESSAGE, bad_rows.DELIVERY):
+            aside.put_in_order(desk, large, [stray for stray in strays if stray.table == large])
         for number, table in found:
-            if table != bad_rows.UNREADABLE:
-                tx.set_aside(number, table)
+            tx.set_aside(number, table)
         for table in bad_rows.SMALL:
             aside.write_anew(desk, table, tx.next_seq(), always=True)
         identity.write_anew(desk)
@@ -142,16 +155,35 @@ def mend(desk: Desk, tx: SqliteTx) -> bool:
     return True
 
 
+def _bad_rows(desk: Desk) -> tuple[list[bad_rows.Stray], list[tuple[int, str]]]:
+    """What is not what was written in a small store, looked at as it lies, without a key to go by."""
+    strays: list[bad_rows.Stray] = []
+    others: list[tuple[int, str]] = []
+    for large in (bad_rows.MESSAGE, bad_rows.DELIVERY):
+        strays += bad_rows.out_of_order(desk, large) or []
+    for found in bad_rows.damaged_rows(desk, _ALL):
+        if isinstance(found, bad_rows.Stray):
+            strays.append(found)
+        elif found is not None:
+            others.append(found)
+    return list(dict.fromkeys(strays)), others
+
+
 def renewed(desk: Desk) -> bool:
-    """Make all indexes anew, and nothing else; whether that could be done."""
+    """Make all indexes anew, and the deliveries; where they are damaged, and not very many, the messages, too. Whether
+    that could be done."""
     if desk.db.in_transaction:
         desk.control("ROLLBACK")
     if hides_rows(desk):
         return False
     try:
-        broken = bad_rows.unreadable(desk)
+        for large in (bad_rows.MESSAGE, bad_rows.DELIVERY) if is_soon_written(desk) else (bad_rows.DELIVERY,):
+            if (strays := bad_rows.out_of_order(desk, large)) is not None:
+                _put_in_order(desk, large, strays)
+            strays = bad_rows.strays_in(desk, large)
+            if strays or large == bad_rows.DELIVERY:
+                _put_in_order(desk, large, strays)
         desk.control("BEGIN IMMEDIATE")
-        aside.take_out_unreadable(desk, broken)
         renew_indexes(desk)
         desk.control("COMMIT")
     except apsw.CorruptError:
@@ -160,6 +192,17 @@ def renewed(desk: Desk) -> bool:
         return False
     _log.error("indexes of the store could not be read: all were made anew from the rows")
     return True
+
+
+def _put_in_order(desk: Desk, table: str, strays: list[bad_rows.Stray]) -> None:
+    desk.control("BEGIN IMMEDIATE")
+    aside.put_in_order(desk, table, strays)
+    desk.control("COMMIT")
+
+
+def is_soon_written(desk: Desk) -> bool:
+    """Whether the store is so small that its messages can be written anew while others wait."""
+    return bool(desk.db.pragma("page_count") * desk.db.pragma("page_size") <= ANEW_BYTES)
 
 
 def tidied(desk: Desk) -> bool:

@@ -18,6 +18,7 @@ from angelia.bus.ports import Conversation, Copy, Found, Load, Sight, Talks, Tx,
 from angelia.model.errors import AngeliaError, DiskFull, OutcomeUnknown, RateLimited, Stopping, Unwell
 from angelia.model.query import Query
 from angelia.storage import backups
+from angelia.storage.sqlite.bad_rows import Stray
 from angelia.storage.sqlite.checkpoints import Checkpoints
 from angelia.storage.sqlite.connect import FULL_DETAIL, open_reader
 from angelia.storage.sqlite.copying import back_up
@@ -297,12 +298,12 @@ class SqliteStore:
         """For the search: it does not wait for this."""
         self._met_damage(number, table)
 
-    def take_out_unreadable(self, keys: list[int]) -> "asyncio.Future[None]":
-        """Deliveries that cannot be read at all."""
+    def put_in_order(self, table: str, strays: list[Stray]) -> "asyncio.Future[None]":
+        """Write a large table anew, beside what else is written, without what lies in it as it should not."""
 
         def unit(tx: Tx) -> None:
             assert isinstance(tx, SqliteTx)
-            tx.take_out_unreadable(keys)
+            tx.put_in_order(table, strays)
 
         return self.write(unit, essential=True)
 
@@ -316,12 +317,12 @@ class SqliteStore:
         if not self._closing:
             self.write(unit, essential=True).add_done_callback(self._seen)
 
-    def remake(self, indexes: set[str]) -> "asyncio.Future[None]":
-        """Make these indexes anew, beside what else is written."""
+    def remake(self, names: set[str]) -> "asyncio.Future[None]":
+        """Make these indexes and large tables anew, beside what else is written."""
 
         def unit(tx: Tx) -> None:
             assert isinstance(tx, SqliteTx)
-            tx.remake(indexes)
+            tx.remake(names)
 
         return self.write(unit, essential=True)
 

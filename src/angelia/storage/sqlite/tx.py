@@ -262,9 +262,6 @@ class SqliteTx(SqliteView):
         False where it is what was written, so that whatever led there is wrong."""
         if table == bad_rows.MESSAGE:
             return self._set_aside_message(number)
-        if table == bad_rows.UNREADABLE:
-            self.take_out_unreadable([number])
-            return True
         if table != bad_rows.DELIVERY:
             return self._mend(aside.write_anew, table, self._seqs.last)
         raw = self._mend(aside.delivery_at, number)
@@ -278,9 +275,10 @@ class SqliteTx(SqliteView):
             return True
         return self._set_aside_message(raw[-1])
 
-    def take_out_unreadable(self, keys: Sequence[int]) -> None:
-        """Move deliveries out of the way that cannot be read at all, as they were found outside of any transaction."""
-        self._mend(aside.take_out_unreadable, keys)
+    def put_in_order(self, table: str, strays: Sequence[bad_rows.Stray] = ()) -> None:
+        """Write a large table anew, without what lies in it as it should not, as that was found outside of any
+        transaction."""
+        self._mend(aside.put_in_order, table, strays)
         self._recount()
         self._told()
 
@@ -303,10 +301,13 @@ class SqliteTx(SqliteView):
         if not table or not self.set_aside(number, table):
             self._own.suspect()
 
-    def remake(self, indexes: Iterable[str]) -> None:
-        """Make indexes anew from the rows, and the sums of mailboxes with them."""
-        for name in indexes:
-            self._mend(renew_index, name)
+    def remake(self, names: Iterable[str]) -> None:
+        """Make indexes and large tables anew from the rows, and the sums of mailboxes with them."""
+        for name in sorted(names, key=(bad_rows.DELIVERY, bad_rows.MESSAGE).count, reverse=True):
+            if name in (bad_rows.DELIVERY, bad_rows.MESSAGE):
+                self._mend(aside.put_in_order, name, ())
+            else:
+                self._mend(renew_index, name)
         self._recount()
 
     def _mend(self, call: Callable[..., T], *values: Any) -> T:
