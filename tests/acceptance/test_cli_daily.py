@@ -155,7 +155,7 @@ def test_a_pipe_hands_over_everything_whatever_becomes_of_its_readers_and_of_the
             assert b"waits for a reader" in child.stderr.readline()
             running.claim("scout")
             sent = [
-                running.send("scout", f"no. {number} {'x' * (number * 500)}", "boss")["id"] for number in range(300)
+                running.send("scout", f"no. {number} {'x' * (number * 350)}", "boss")["id"] for number in range(300)
             ]
             found: list[str] = []
             while len(found) < len(sent):

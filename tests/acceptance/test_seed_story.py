@@ -294,14 +294,14 @@ def test_a_poll_may_wait(seed: Hub) -> None:
 
 def test_what_a_poll_took_and_did_not_get_comes_back(seed: Hub) -> None:
     """A client that hangs up while its answer is on the way has not received it."""
-    for number in range(20):
+    for number in range(18):
         seed.broadcast({"n": number, "fill": "x" * 900_000}, "hermes", "openclaw")
     with seed.raw() as sock:
         sock.sendall(b"GET /poll?agent=openclaw HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert sock.recv(1000)  # begun, and far more than the kernel holds is to come
     seen: list[int] = []
-    eventually(lambda: _poll_more(seed, seen) >= 20, 20)
-    assert sorted(seen) == list(range(20))
+    eventually(lambda: _poll_more(seed, seen) >= 18, 20)
+    assert sorted(seen) == list(range(18))
 
 
 def _poll_more(at: Hub, seen: list[int]) -> int:
