@@ -34,8 +34,8 @@ class Limits:
     query_letters: int = 1_000  # a person's words; who has a whole page to look for has the message
     found_messages: int = 100  # in one page: more than anybody reads before asking better
     open_names: int = 10_000  # each is held in memory; a loop that makes up names must end
-    roster_rows: int = 500  # of one push: a person's relay knows tens; every unknown name is looked for in all of them
-    rosters: int = 16  # each is a person's desktop that relays; more are made up
+    roster_rows: int = 250  # of one push: a person's relay knows tens; every unknown name is looked for in all of them
+    rosters: int = 32  # each is a person's desktop that relays; more are made up
     frame_bytes: int = 8 * MIB  # of the gateway: a turn's longest answer, with its escapes
     gateway_calls: int = 1_000  # of one connection at work: as many as one sender may have waiting in a mailbox
     connections: int = 1_000  # more machines than anybody has; a program that loses its id would make them for ever
