@@ -18,10 +18,10 @@ help: ## show this list
 run: $(VENV)/run.stamp ## start the hub (installs it first; again when its lock changed)
 	@exec $(BIN)/angelia up
 
-TESTERS := 3 # at once: most tests wait for a process or a clock; a file is one tester's
+TESTERS := 3 # at once: most tests wait for a process or a clock; a file is one tester's, the slow ones come first
 test: lint types ## lint, types and every test but the soak
 	@echo "Testing"
-	@$(BIN)/python -m pytest -q -n $(TESTERS) --dist loadfile
+	@$(BIN)/python -m pytest -q -n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/dev.stamp ## style, formatting and the layers
 	@echo "Linting"
