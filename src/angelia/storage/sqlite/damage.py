@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 UNKNOWN = _UNKNOWN[0]
 ROWS = 100  # a millisecond of looking; then others get a turn
 REST_SECONDS = 0.002
+LONG_REST_SECONDS = 0.02  # where nobody waits for what it finds: a tenth of the time at most, whatever else is done
 COMPARING_STEPS = 20_000  # of SQLite's machine, a millisecond or two
 LOG_BYTES = 32 * 1024 * 1024  # of the log in use: then it has to be folded, and no picture may be held
 AGAIN_SECONDS = 60.0
@@ -211,6 +212,10 @@ class DamageSearch:
             desk.close()
         return number
 
+    def _rest(self) -> bool:
+        """Let others have a turn; whether to give up."""
+        return self._stopped.wait(REST_SECONDS if self._on_call else LONG_REST_SECONDS)
+
     def _rows(self) -> int:
         """Each row against its sum; how many are not what was written."""
         desk = open_reader(self._path, self._vfs)
@@ -219,7 +224,7 @@ class DamageSearch:
         try:
             for each in bad_rows.damaged_rows(desk, ROWS):
                 if each is None:
-                    if self._stopped.wait(REST_SECONDS):
+                    if self._rest():
                         break
                     continue
                 number += 1
@@ -246,7 +251,7 @@ class DamageSearch:
             for number in bad_rows.left_alone(desk, ROWS):
                 if number is not None:
                     self._tell(lambda number=number: self._store.keep_alone(number))  # type: ignore[misc]
-                elif self._stopped.wait(REST_SECONDS):
+                elif self._rest():
                     break
         finally:
             desk.close()
@@ -259,7 +264,7 @@ class DamageSearch:
             for damaged in damage_of(desk, ROWS):
                 if damaged:
                     return self._remake_search("a piece of it is not what was written")
-                if self._stopped.wait(REST_SECONDS):
+                if self._rest():
                     break
         except (apsw.SQLError, apsw.CorruptError) as error:
             self._remake_search(in_a_line(error))
@@ -275,7 +280,7 @@ class DamageSearch:
 
         def between() -> bool:
             """Whether to give up."""
-            return self._stopped.wait(REST_SECONDS) or self._store.log_bytes > LOG_BYTES
+            return self._rest() or self._store.log_bytes > LOG_BYTES
 
         desk.db.set_progress_handler(between, COMPARING_STEPS)
         try:
