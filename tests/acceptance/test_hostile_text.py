@@ -10,7 +10,6 @@ import asyncio
 import http.client
 import json
 import sys
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -21,7 +20,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from tests.acceptance.hub import Hub, Stream, eventually
-from tests.rigs.hostile_place import SECONDS, Place, adapter, answering, children, claimed, find
+from tests.rigs.hostile_place import SECONDS, Place, adapter, answering, children, claimed, find, own_box, quiet
 from tests.turns.endpoint import endpoint
 
 ECHO = "import sys; sys.stdout.buffer.write(b'[' + sys.stdin.buffer.read() + b']')"
@@ -32,11 +31,8 @@ WORD = "heliotrope"  # stands in no text
 @pytest.fixture(scope="module")
 def town() -> Iterator[Place]:
     at = Hub(env={"ANGELIA_HERMES_HOME": "off", "ANGELIA_LIMITS_READER_ATTEMPTS": "1"})
-    with at:
-        yield Place(at)
-        said = at.output()
-    assert "Traceback" not in said
-    assert "\x1b" not in said
+    with quiet(at) as place:
+        yield place
 
 
 @pytest.fixture
@@ -48,9 +44,7 @@ def place(town: Place) -> Iterator[Place]:
 @pytest.fixture
 def box(town: Place) -> str:
     """A name that this test alone uses."""
-    name = f"b{uuid.uuid4().hex[:10]}"
-    town.at.claim(name)
-    return name
+    return own_box(town.at)
 
 
 # ------------------------------------------------------------------------------------------------ routes that take one

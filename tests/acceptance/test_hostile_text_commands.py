@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 import tty
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 from tests.acceptance.hub import Hub, environment, eventually
 from tests.rigs.commands import Ended, commands
 from tests.rigs.hostile import SCRIPTS
-from tests.rigs.hostile_place import SECONDS, Place, adapter, answering, claimed, find, same
+from tests.rigs.hostile_place import SECONDS, Place, adapter, answering, claimed, find, own_box, quiet, same
 
 WORD = "heliotrope"  # stands in no text
 FAILS = ["/bin/sh", "-c", "cat >&2; exit 1"]
@@ -33,11 +32,8 @@ ACTS = {chr(code) for code in (*range(9), *range(11, 32), *range(127, 160), *ran
 def town() -> Iterator[Place]:
     limits = {"ANGELIA_LIMITS_READER_ATTEMPTS": "1", "ANGELIA_LIMITS_TURN_ATTEMPTS": "1"}
     at = Hub(env={"ANGELIA_HERMES_HOME": "off", **limits})
-    with at:
-        yield Place(at)
-        said = at.output()
-    assert "Traceback" not in said
-    assert "\x1b" not in said
+    with quiet(at) as place:
+        yield place
 
 
 @pytest.fixture
@@ -49,9 +45,7 @@ def place(town: Place) -> Iterator[Place]:
 @pytest.fixture
 def box(town: Place) -> str:
     """A name that this test alone uses."""
-    name = f"b{uuid.uuid4().hex[:10]}"
-    town.at.claim(name)
-    return name
+    return own_box(town.at)
 
 
 def well(ended: list[Ended]) -> list[Ended]:

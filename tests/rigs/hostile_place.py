@@ -6,6 +6,7 @@ it fails where one is there. How a text goes in and comes out is the tests'.
 
 import json
 import threading
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,23 @@ class Place:
             assert {each["status"] for each in answer.json["outcomes"]} == {201}, answer.body
             ids += [each["sent"]["id"] for each in answer.json["outcomes"]]
         return ids
+
+
+@contextmanager
+def quiet(at: Hub) -> Iterator[Place]:
+    """A hub that runs while this lasts, and has said nothing by then that a text made it say."""
+    with at:
+        yield Place(at)
+        said = at.output()
+    assert "Traceback" not in said
+    assert "\x1b" not in said
+
+
+def own_box(at: Hub) -> str:
+    """A name that one test alone uses."""
+    name = f"b{uuid.uuid4().hex[:10]}"
+    at.claim(name)
+    return name
 
 
 def same(found: Mapping[str, object], wanted: Mapping[str, object]) -> None:

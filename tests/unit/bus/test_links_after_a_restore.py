@@ -341,14 +341,19 @@ async def test_a_hub_between_carries_an_answer_from_one_that_is_called_otherwise
     assert await replies(lap, "bob") == [("ann@rack", "here")]
 
 
+async def an_answer(two: Neighbourhood) -> Any:
+    """Of ann's to bob's question, as it would go over the line."""
+    sent = await two["lap"].send("bob", "ann@rack", intent="request")
+    await two.run()
+    await two["rack"].answer("ann", sent.envelope)
+    (parcel,) = await two.link("rack", "lap").take()
+    return msgspec.to_builtins(two["rack"].item(parcel))
+
+
 async def test_nobody_answers_under_the_name_of_a_hub_that_was_asked_before_it(two: Neighbourhood) -> None:
     """Its name was given up and is another hub's now, which knows the id of a question that was not for it."""
-    lap, rack = two["lap"], two["rack"]
-    sent = await lap.send("bob", "ann@rack", intent="request")
-    await two.run()
-    await rack.answer("ann", sent.envelope)
-    (parcel,) = await two.link("rack", "lap").take()
-    item = msgspec.to_builtins(rack.item(parcel))
+    lap = two["lap"]
+    item = await an_answer(two)
     other = await LinkedHub.start("other", 9, two.clock, "ann")
     await rename(lap, "rack", "rack", other)
     forged = forge(item, **{"from": {"handle": "ann", "hub": other.me}, "via": [other.me]})
@@ -358,11 +363,7 @@ async def test_nobody_answers_under_the_name_of_a_hub_that_was_asked_before_it(t
 
 async def test_no_third_hub_hands_on_an_answer_to_what_did_not_go_by_it(two: Neighbourhood) -> None:
     lap, rack = two["lap"], two["rack"]
-    sent = await lap.send("bob", "ann@rack", intent="request")
-    await two.run()
-    await rack.answer("ann", sent.envelope)
-    (parcel,) = await two.link("rack", "lap").take()
-    item = msgspec.to_builtins(rack.item(parcel))
+    item = await an_answer(two)
     box = await LinkedHub.start("box", 9, two.clock)
     await lap.connect("box", box.me)
     forged = forge(item, via=[rack.me, box.me])
