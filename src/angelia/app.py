@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from angelia import __version__
-from angelia.bus.beat import to_beat
+from angelia.bus.beat import BEAT_SECONDS, to_beat
 from angelia.bus.core import Bus, close_bus, open_bus
 from angelia.bus.directory import digest_of
 from angelia.bus.glance import Disk
@@ -63,7 +63,6 @@ from angelia.turns.runner import Runner
 from angelia.turns.telling import Telling
 
 log = logging.getLogger("angelia.hub")
-LOCK_LOOK_SECONDS = 5.0
 HURRY_SECONDS = 1.0  # that programs have to end when the hub stops, which has 3 s itself
 AGAIN_SECONDS = 5.0  # before something that failed is begun anew
 # For everything but connections: the store's files, turns, the log.
@@ -216,7 +215,7 @@ async def _watch_lock(lock: FolderLock, ending: _Ending) -> None:
     """A hub without its lock would be one of two. Its note, where the disk was full, is written once there is room."""
     while lock.holds():
         lock.catch_up()
-        await asyncio.sleep(to_beat(asyncio.get_running_loop().time(), LOCK_LOOK_SECONDS))
+        await asyncio.sleep(to_beat(asyncio.get_running_loop().time(), BEAT_SECONDS))
     ending.call(End.LOCK_LOST)
 
 

@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 import uvloop
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as open_socket
 from websockets.frames import Frame, Opcode
 
+from angelia.bus.beat import PING_SECONDS
 from angelia.doors.http import websocket
 from angelia.doors.http.listen import listen_tcp
 from angelia.doors.http.protocol import Patience
 from angelia.doors.http.server import HubServer
 from angelia.doors.http.websocket import HubWebSocket
 from tests.acceptance.hub import MARGIN, Hub, hub
+from tests.acceptance.linked import connect, hubs
 
 BEAT_SECONDS = 5.0
 BEATS = 2
@@ -55,6 +58,22 @@ def test_a_hub_on_which_nothing_happens_wakes_once_in_five_seconds() -> None:
         assert wake_ups(at) - before <= (BEATS + 1) * MARGIN
         at.send("idle7", "awake", "sender")
         assert at.get("/status").json["streams"] == STREAMS
+
+
+def _seldom(idle: list[Hub]) -> bool:
+    """Whether each wakes at its own beat alone, between two at which pings and looks are due."""
+    time.sleep((BEAT_SECONDS * 2.2 - time.monotonic()) % PING_SECONDS)
+    before = [wake_ups(at) for at in idle]
+    time.sleep(BEAT_SECONDS * 3.4)
+    return all(wake_ups(at) - was <= 2 for at, was in zip(idle, before, strict=True))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux counts wake-ups in /proc")
+def test_a_hub_without_readers_wakes_once_in_ten_seconds_however_many_links_it_has() -> None:
+    """Both the one that dialled and the one that was dialled; pings and looks are at every third of these moments."""
+    with hubs("near", "far") as (near, far):
+        connect(near, "far", f"ws://127.0.0.1:{far.port}")
+        assert any(_seldom([near, far]) for _ in range(3))  # a machine has troubles of its own that wake a process
 
 
 def test_what_comes_between_two_beats_waits_for_none() -> None:
@@ -107,7 +126,7 @@ async def test_all_web_sockets_are_pinged_at_the_same_moments(monkeypatch: pytes
     async with serving() as port, AsyncExitStack() as open_lines:
         lines: list[Near] = []
         for _ in range(4):
-            made = connect(f"ws://127.0.0.1:{port}/", create_connection=Near, ping_interval=None, proxy=None)
+            made = open_socket(f"ws://127.0.0.1:{port}/", create_connection=Near, ping_interval=None, proxy=None)
             line = await open_lines.enter_async_context(made)
             assert isinstance(line, Near)
             lines.append(line)

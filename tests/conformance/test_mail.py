@@ -637,6 +637,20 @@ async def test_what_waits_for_a_connection_is_counted_up_to_a_bound_with_its_old
     assert await store.read(lambda view: view.backlog("nowhere", 100)) == (0, None)
 
 
+async def test_the_links_with_something_to_carry_or_to_hear_are_found_however_many_there_are(store: Store) -> None:
+    assert await store.read(lambda view: (view.links_with_mail(), view.links_owed())) == ([], [])
+    number = 0
+    for link in ("box", "desk", "attic"):
+        for _ in range(3):
+            number += 1
+            await put(store, number, f"a@{link}", connection=link, deferred=link == "attic")
+            await put(store, 50 + number, owes=link, state=State.FAILED if link == "box" else State.QUEUED)
+    await put(store, 100, "a@shed", connection="shed", state=State.FORWARDED)
+    await put(store, 101)
+    assert await store.read(lambda view: view.links_with_mail()) == ["box", "desk"]
+    assert await store.read(lambda view: view.links_owed()) == ["box"]
+
+
 async def test_what_waits_of_one_sender_is_found_in_its_order_whether_it_is_due_or_not(store: Store) -> None:
     await put(store, 1, deferred=True)
     await put(store, 2, lane=0)

@@ -35,7 +35,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_link, "GATHER_SECONDS", 0.001)
     monkeypatch.setattr(keeper, "FIRST_SECONDS", FIRST)
     monkeypatch.setattr(keeper, "GATHER_SECONDS", 0.01)
-    monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(keeper, "BEAT_SECONDS", 0.01)
     monkeypatch.setattr(keeper, "BEHIND_SECONDS", 0.05)
 
 

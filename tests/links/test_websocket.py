@@ -22,7 +22,7 @@ pytestmark = pytest.mark.parametrize("anyio_backend", LOOPS)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websocket, "LOOK_SECONDS", LOOK)
+    monkeypatch.setattr(websocket, "BEAT_SECONDS", LOOK)
     monkeypatch.setattr(websocket, "PING_SECONDS", QUIET)
     monkeypatch.setattr(websocket, "LATE_SECONDS", 0.1)
     monkeypatch.setattr(websocket, "ANSWER_SECONDS", ANSWER)

@@ -6,6 +6,9 @@ What must stay true: whatever has a time of its own (a reminder, an expiry) wait
 
 from math import ceil
 
+BEAT_SECONDS = 10.0  # at which an idle hub wakes; where there are readers to keep alive, it does so more often
+PING_SECONDS = 30.0  # between two pings of a line: what closes silent ones on the way waits for a minute, mostly
+ANSWER_SECONDS = 20.0  # for the answer to one
 EARLY_SHARE = 0.01  # of a period: timers may come a moment early, and what was just done is not done again
 
 

@@ -61,14 +61,12 @@ async def fill(bus: Bus, carrier: Carrier) -> None:
 
 async def look_behind(bus: Bus) -> None:
     """Wake each link that has mail waiting, or an outcome to tell, whatever its signals have missed: one look into the
-    store for all links between hubs that are up. May raise ``Unwell``."""
-    links = list(bus.carriers.live)
+    store, where a link between hubs is up. May raise ``Unwell``."""
 
     def found(view: View) -> list[str]:
-        mail = ["@" + link for link in links if view.backlog(link, 1)[0]]
-        return mail + [owed_key(link) for link in links if view.owed(link, 1)]
+        return ["@" + link for link in view.links_with_mail()] + [owed_key(link) for link in view.links_owed()]
 
-    if links:
+    if bus.carriers.live:
         for key in await bus.store.read(found):
             bus.signals.wake(key)
 

@@ -157,6 +157,14 @@ class View(Protocol):
         """Those that came by a connection, and of whose outcome it was not told; by key."""
         ...
 
+    def links_with_mail(self) -> list[str]:
+        """The connections for which something waits that is due."""
+        ...
+
+    def links_owed(self) -> list[str]:
+        """The connections that have an outcome to be told of."""
+        ...
+
     def backlog(self, connection: str, limit: int) -> tuple[int, int | None]:
         """How many wait for a connection, due or not, counted to ``limit``, and the oldest's ``accepted_at``."""
         ...

@@ -11,7 +11,7 @@ import asyncio
 from math import inf
 
 from angelia.bus.agents import forget_idle
-from angelia.bus.beat import to_beat
+from angelia.bus.beat import BEAT_SECONDS, to_beat
 from angelia.bus.claim import expire
 from angelia.bus.core import Bus
 from angelia.bus.forward import offer_again_or_end
@@ -27,9 +27,9 @@ from angelia.model.failure import Reason
 SWEEP_BATCH = 256
 SWEEP_PAUSE_MS = 50  # until the next, whatever the last could not settle
 SICK_STORE_SECONDS = 3.0  # until the next sweep after one that failed
-LOOK_SECONDS = 5.0  # between two beats: how late what came due in a machine's sleep may be
+LOOK_SECONDS = 5.0  # between two beats where there are streams
 BEHIND_SECONDS = 30.0  # between two looks for who waits beside mail: those at links are as often
-LOOKS = 3  # for each keep-alive, where these come more often
+LOOKS = 3  # for each keep-alive, where these come more often; without a stream, one in the time of two of them
 PATROL_SECONDS = 1.0  # between two looks at readers that may stall; the kernel resets these a few seconds after we do
 CUT_AT_ONCE, CUT_PAUSE_SECONDS = 10, 0.05  # readers that stall together end a few at a time: each takes the loop's time
 LATE_SHARE = 0.1  # of the time between two beats: a keep-alive that is later at the next one is written at this one
@@ -57,7 +57,8 @@ async def keep_time(bus: Bus, keepalive_seconds: float) -> None:
             if not again:
                 await asyncio.sleep(0)  # in which the kernel takes a keep-alive, where its reader reads
                 again = patrol(bus, now, quiet_seconds)
-            look_at = now + min(to_beat(now, look_seconds), again)
+            pause = look_seconds if bus.streams.count else min(BEAT_SECONDS, look_seconds * 2)
+            look_at = now + min(to_beat(now, pause), again)
         if now >= behind_at:
             behind_at = now + to_beat(now, BEHIND_SECONDS)
             wake_behind(bus)

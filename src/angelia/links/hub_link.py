@@ -18,7 +18,7 @@ from typing import Any
 
 from angelia.bus.arrive import arrive
 from angelia.bus.backpressure import first_again, passed, put_off
-from angelia.bus.beat import to_beat
+from angelia.bus.beat import PING_SECONDS, to_beat
 from angelia.bus.carriers import Carrier
 from angelia.bus.carry import detach, fill, forwarded, given_back, refused
 from angelia.bus.core import Bus
@@ -46,7 +46,6 @@ HELD = 3  # batches: those, and one that is ready to go when the first of them h
 CALL_SECONDS = 10.0  # a commit there, with much before it; beyond that the other side hangs
 ROSTER_SECONDS = 60.0
 GATHER_SECONDS = 0.02  # outcomes that are told together
-PING_SECONDS = 20.0
 LATER_SECONDS = 2.0  # until outcomes are told again to a side that could not take them
 AROUND_BYTES = 4096  # of a frame, around what it carries
 HEAD_BYTES = 2048  # of a message without its text and body: the longest names, and eight hubs that it has passed

@@ -17,7 +17,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from angelia.bus.beat import to_beat
+from angelia.bus.beat import BEAT_SECONDS, to_beat
 from angelia.bus.caller import Caller
 from angelia.bus.carry import fail_waiting, look_behind
 from angelia.bus.core import Bus
@@ -36,7 +36,6 @@ log = logging.getLogger("angelia.links")
 FIRST_SECONDS, LAST_SECONDS = 1.0, 60.0  # between two tries
 SHARE = 0.1  # of the time that it has been down
 GATHER_SECONDS = 0.5  # changes of rosters that are told together: within a second, others know
-LOOK_SECONDS = 5.0  # between two looks whether the machine slept
 BEHIND_SECONDS = 30.0  # between two looks for what no signal told of
 SLEPT_MS = 5_000  # by which the clocks differ after a sleep
 TRY_SECONDS = 20.0  # that ``connect`` waits for the first try, which ends by itself before
@@ -235,11 +234,11 @@ class Keeper:
                 await look_behind(self._bus)
 
     async def _watch_sleep(self) -> None:
-        """Dial at once after one."""
+        """Dial soon after one."""
         loop, gap = asyncio.get_running_loop(), _gap(self._bus)
         while True:
             await self._some.wait()
-            await asyncio.sleep(to_beat(loop.time(), LOOK_SECONDS))
+            await asyncio.sleep(to_beat(loop.time(), BEAT_SECONDS))
             before, gap = gap, _gap(self._bus)
             if gap - before > SLEPT_MS:
                 for line in self._lines.values():

@@ -17,15 +17,12 @@ from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
-from angelia.bus.beat import to_beat
+from angelia.bus.beat import ANSWER_SECONDS, BEAT_SECONDS, PING_SECONDS, to_beat
 from angelia.links.lively import make_lively
 from angelia.links.port import LineLost
 from angelia.links.process import Tunnel
 
-PING_SECONDS = 20.0  # between two pings of a hub that was dialled
-LOOK_SECONDS = 5.0  # between two looks whether anything was heard
 LATE_SECONDS = 1.0  # that a ping may be late
-ANSWER_SECONDS = 20.0  # for the answer to ours: a peer that hangs is noticed within 46 s
 CLOSE_SECONDS = 1.0  # for the other side to say goodbye; whoever is frozen does not
 FRAMES = 4  # read ahead of who takes them: of the largest, as much as a mailbox may weigh
 _quiet = logging.getLogger("angelia.links.websocket")
@@ -81,9 +78,9 @@ class _Line(ClientConnection):
         super().data_received(data)
 
     async def keepalive(self) -> None:
-        """Until the connection ends, which cancels this."""
+        """Until the connection ends, which cancels this. A peer that hangs is noticed within 61 s."""
         while True:
-            await asyncio.sleep(to_beat(self.loop.time(), LOOK_SECONDS))
+            await asyncio.sleep(to_beat(self.loop.time(), BEAT_SECONDS))
             if self.loop.time() - self._heard_at < PING_SECONDS + LATE_SECONDS:
                 continue
             try:

@@ -160,6 +160,13 @@ class MemoryView:
         found = (d for d in self._rows.deliveries.values() if d.owes == connection and not d.state.open)
         return sorted(found, key=lambda d: d.key)[:limit]
 
+    def links_with_mail(self) -> list[str]:
+        here = self._rows.deliveries.values()
+        return sorted({d.connection for d in here if d.connection and d.state is State.QUEUED and not d.deferred})
+
+    def links_owed(self) -> list[str]:
+        return sorted({d.owes for d in self._rows.deliveries.values() if d.owes is not None and not d.state.open})
+
     def backlog(self, connection: str, limit: int) -> tuple[int, int | None]:
         queued = [d for d in self._rows.deliveries.values() if d.state is State.QUEUED and d.connection == connection]
         return min(len(queued), limit), min((d.accepted_at for d in queued), default=None)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from angelia.bus.beat import to_beat
+from angelia.bus.beat import BEAT_SECONDS, PING_SECONDS, to_beat
+from angelia.bus.timekeeper import BEHIND_SECONDS, LOOK_SECONDS
 
 
 @pytest.mark.parametrize("now", [0.0, 1.0, 4.2, 4.9, 5.0004, 123456.789])
@@ -13,10 +14,15 @@ def test_whoever_asks_is_told_the_same_moments(now: float) -> None:
 
 
 def test_beats_of_whole_multiples_fall_together() -> None:
-    fives, twenties = 1000.0, 1000.0
-    five = {round(fives := fives + to_beat(fives, 5.0), 1) for _ in range(24)}
-    twenty = {round(twenties := twenties + to_beat(twenties, 20.0), 1) for _ in range(6)}
-    assert twenty < five
+    def beats(period: float, count: int) -> set[float]:
+        now = 1000.0
+        return {round(now := now + to_beat(now, period), 1) for _ in range(count)}
+
+    assert beats(30.0, 4) < beats(10.0, 12) < beats(5.0, 24)
+
+
+def test_what_an_idle_hub_does_falls_on_its_beats() -> None:
+    assert BEAT_SECONDS % LOOK_SECONDS == PING_SECONDS % BEAT_SECONDS == BEHIND_SECONDS % BEAT_SECONDS == 0
 
 
 def test_a_timer_that_comes_early_does_not_make_a_beat_twice() -> None:

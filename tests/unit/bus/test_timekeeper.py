@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from angelia.bus.agents import OVERLAP_SECONDS, make_token
+from angelia.bus.beat import BEAT_SECONDS
 from angelia.bus.caller import ADMIN
 from angelia.bus.claim import claim
 from angelia.bus.core import close_bus
@@ -39,10 +40,10 @@ KEEPALIVE = 15.0
 
 
 @asynccontextmanager
-async def time_kept(hub: SmallHub) -> AsyncIterator[None]:
+async def time_kept(hub: SmallHub, keepalive: float = KEEPALIVE) -> AsyncIterator[None]:
     """The timekeeper runs beside the test, until the hub stops."""
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(keep_time(hub.bus, KEEPALIVE))
+        tasks.create_task(keep_time(hub.bus, keepalive))
         await settle()
         yield
         await close_bus(hub.bus)
@@ -246,8 +247,22 @@ async def test_what_expired_while_the_machine_slept_is_found_at_the_next_beat(hu
         await hub.clock.advance(0.3)
         before = hub.clock.now
         hub.clock.now = lambda: before() + 7_200_000  # type: ignore[method-assign]
-        await hub.clock.advance(LOOK_SECONDS)
+        await hub.clock.advance(BEAT_SECONDS)
         assert await hub.state(sent) is State.FAILED
+
+
+@pytest.mark.parametrize("keepalive", [KEEPALIVE, 3.0, 0.3])
+@pytest.mark.parametrize("opened", [0.1, 0.45, 0.9, 1.3])
+async def test_a_stream_that_opens_where_there_was_none_is_kept_alive_in_time(
+    hub: SmallHub, keepalive: float, opened: float
+) -> None:
+    async with time_kept(hub, keepalive), asyncio.TaskGroup() as tasks:
+        await hub.clock.advance(keepalive * opened)
+        reader = await hub.listen()
+        waiting = tasks.create_task(next_items(hub.bus, reader.stream))
+        await hub.clock.advance(keepalive * 1.05)
+        assert waiting.done()
+        assert waiting.result() == [KeepAlive()]
 
 
 async def test_an_idle_hub_leaves_its_store_alone(store: TroubledStore, troubled: SmallHub) -> None:

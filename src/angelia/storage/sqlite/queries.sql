@@ -213,6 +213,27 @@ SELECT state FROM delivery INDEXED BY delivery_stuck WHERE state = 3 OR state = 
 SELECT {delivery} FROM delivery d INDEXED BY delivery_owed CROSS JOIN message m ON m.number = d.message
 WHERE d.owes = ? AND d.state > 3 AND d.owes IS NOT NULL ORDER BY d.key LIMIT ?;
 
+-- name: links_with_mail
+-- From one connection that has some to the next, however much waits for each; ends also in an index out of order. Names
+-- as bytes: bits of one may have flipped.
+WITH RECURSIVE link(name) AS (
+    SELECT (SELECT connection FROM delivery INDEXED BY delivery_connection
+        WHERE connection IS NOT NULL AND state = 0 ORDER BY connection LIMIT 1)
+    UNION ALL SELECT (SELECT connection FROM delivery INDEXED BY delivery_connection
+        WHERE connection > link.name AND connection IS NOT NULL AND state = 0 ORDER BY connection LIMIT 1)
+    FROM link WHERE link.name IS NOT NULL LIMIT 10000)
+SELECT CAST(name AS BLOB) FROM link WHERE EXISTS (SELECT 1 FROM delivery INDEXED BY delivery_connection
+    WHERE connection = link.name AND connection IS NOT NULL AND state = 0 AND deferred = 0);
+
+-- name: links_owed
+WITH RECURSIVE link(name) AS (
+    SELECT (SELECT owes FROM delivery INDEXED BY delivery_owed
+        WHERE owes IS NOT NULL AND state > 3 ORDER BY owes LIMIT 1)
+    UNION ALL SELECT (SELECT owes FROM delivery INDEXED BY delivery_owed
+        WHERE owes > link.name AND owes IS NOT NULL AND state > 3 ORDER BY owes LIMIT 1)
+    FROM link WHERE link.name IS NOT NULL LIMIT 10000)
+SELECT CAST(name AS BLOB) FROM link WHERE name IS NOT NULL;
+
 -- name: carried
 -- Walks over all that is open: asked when a connection is removed, or one of its two sides was put back to a copy.
 SELECT key FROM delivery INDEXED BY delivery_open WHERE state <= 3 AND connection = ? AND state IN (0, 2) AND key > ?

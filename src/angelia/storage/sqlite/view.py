@@ -27,6 +27,7 @@ _INBOX_OPEN, _INBOX_ENDED = SQL["inbox_open"], (SQL["inbox_handed"], SQL["inbox_
 _STUCK = SQL["stuck"]
 _DEAD, _DUE, _NEXT_SWEEP, _CHAIN_COUNT = SQL["dead"], SQL["due"], SQL["next_sweep"], SQL["chain_count"]
 _OWED, _BACKLOG, _CARRIED = SQL["owed"], SQL["backlog"], SQL["carried"]
+_LINKS_WITH_MAIL, _LINKS_OWED = SQL["links_with_mail"], SQL["links_owed"]
 _TURNS, _NOTE, _NOTES = SQL["turns"], SQL["note"], SQL["notes"]
 _AGENT, _AGENTS, _TOKENS, _CONTACTS, _VALUE = SQL["agent"], SQL["agents"], SQL["tokens"], SQL["contacts"], SQL["value"]
 
@@ -153,6 +154,12 @@ class SqliteView:
     def owed(self, connection: str, limit: int) -> list[Delivery]:
         return self._deliveries(_OWED, (connection, limit), lambda d: d.owes == connection)
 
+    def links_with_mail(self) -> list[str]:
+        return _names(self._desk.run(_LINKS_WITH_MAIL))
+
+    def links_owed(self) -> list[str]:
+        return _names(self._desk.run(_LINKS_OWED))
+
     def backlog(self, connection: str, limit: int) -> tuple[int, int | None]:
         count, oldest = self._desk.run(_BACKLOG, (connection, limit))[0]
         return count, oldest
@@ -278,3 +285,8 @@ class SqliteView:
             self._damaged(*UNKNOWN)
         else:
             self._damaged(row[0], DELIVERY)
+
+
+def _names(rows: list[Row]) -> list[str]:
+    """Of connections; where bits of one have flipped, it is nobody's."""
+    return [bytes.decode(row[0], "utf-8", "replace") for row in rows]
