@@ -16,6 +16,7 @@ from websockets.sync.client import connect as open_socket
 from tests.acceptance.hub import MARGIN, Hub, eventually, hub
 from tests.acceptance.linked import (
     ENVIRONMENT,
+    LINK_SECONDS,
     connect,
     connection,
     hubs,
@@ -28,6 +29,7 @@ from tests.acceptance.linked import (
 
 pytestmark = pytest.mark.timeout(150)
 STOP_SECONDS = 3.0
+LARGE = 1_000_000  # about the most that a text has
 NAMES = ("home", "garage", "shed")
 
 
@@ -206,6 +208,16 @@ def test_what_is_under_way_is_forwarded_and_not_called_delivered(two: tuple[Hub,
     assert here.state(sent) == "forwarded"
     far.lease(delivery["lease"]["token"], "ack")
     wait_state(here, sent, "delivered")
+
+
+def test_large_mail_crosses_both_ways(two: tuple[Hub, Hub]) -> None:
+    """Whoever proved itself is no stranger any more, whose frames are small."""
+    for at, sender, to, there in ((two[0], "ann", "bob", two[1]), (two[1], "bob", "ann", two[0])):
+        sent = [letter * LARGE for letter in "abc"]
+        for text in sent:
+            at.send(to, text, sender)
+        found = [eventually(lambda: there.poll(to, wait=1, limit=1), LINK_SECONDS)[0]["text"] for _ in sent]  # noqa: B023
+        assert found == sent
 
 
 def test_an_ask_that_waits_gets_the_answer_from_the_other_machine(two: tuple[Hub, Hub]) -> None:

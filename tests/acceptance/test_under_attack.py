@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosedError
 
 from angelia.doors.gateway.server import HELLO_SECONDS
 from angelia.doors.http.protocol import Patience
+from angelia.doors.http.websocket import STRANGERS_BYTES
 from angelia.protocol.hub import VERSION
 from tests.acceptance.hub import MARGIN, Hub, Stream, eventually, hub
 from tests.rigs.beside import Beside, Window
@@ -421,6 +424,56 @@ def test_would_be_hubs_guess_one_after_another(at: Hub, beside: Beside) -> None:
         others = beside.window()
     check(at, others, before, 48 * MIB)
     assert _highest(at) - max(before, highest) < 2 * 32 * MIB, "many guesses were at work at once"
+
+
+async def test_a_stranger_is_told_that_it_sends_too_much(at: Hub) -> None:
+    """In one frame or in many small ones; from whoever was let in, more is read."""
+    for piece in (100_000, 1_000):
+        async with connect(f"ws://127.0.0.1:{at.port}/api/hub", ping_interval=None) as line:
+            assert "gateway.ready" in str(await line.recv())
+            with pytest.raises(ConnectionClosedError) as closed:
+                await asyncio.wait_for(_send_and_hear(line, ["x" * piece] * (100_000 // piece)), MARGIN)
+            assert closed.value.rcvd is not None
+            assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (
+                1009, f"prove who you are first, within {STRANGERS_BYTES} bytes"
+            )  # fmt: skip
+    async with connect(f"ws://127.0.0.1:{at.port}/api/ws") as line:
+        await line.recv()
+        await line.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "no.such", "params": {"x": "x" * 4_000_000}}))
+        assert "no.such" in str(await line.recv())
+
+
+@pytest.mark.parametrize("path", ["/api/ws", "/api/hub", "/api/none"])
+@pytest.mark.parametrize("size", [10_000, 100_000], ids=["no frames", "too much"])
+def test_what_comes_ahead_of_the_handshake_leaves_no_fault_in_the_log(at: Hub, path: str, size: int) -> None:
+    with at.raw() as sock:
+        sock.sendall(head(at, f"GET {path}", *UPGRADE) + b"x" * size)
+        assert _is_cut(sock)
+    assert at.is_ready()
+    assert "Traceback" not in at.output()
+
+
+async def _send_and_hear(line: ClientConnection, pieces: list[str]) -> None:
+    await line.send(pieces)
+    await line.recv()
+
+
+def test_strangers_who_begin_the_largest_frame_cost_little(at: Hub, beside: Beside) -> None:
+    """A hundred at once, each with a frame of 8 MiB of which most is here."""
+    head_of_it, most = b"\x81\xff" + (8 * MIB).to_bytes(8, "big") + bytes(4), b"x" * (STRANGERS_BYTES - 2000)
+    before = at.memory
+    beside.window()
+    with ExitStack() as lines:
+        holding = [lines.enter_context(opened(at, "/api/hub")) for _ in range(100)]
+        for line in holding:
+            line.sendall(head_of_it + most)
+        check(at, beside.after(SECONDS), before, 100 * 2 * STRANGERS_BYTES)
+        for line in holding:
+            with suppress(OSError):  # it is cut off meanwhile
+                for _ in range(7 * MIB // len(most)):
+                    line.sendall(most)
+        assert at.memory - before < SPARE_BYTES, f"{(at.memory - before) / MIB:.0f} MiB more"
+        assert all(map(_is_cut, holding))
 
 
 def _highest(at: Hub) -> int:

@@ -126,6 +126,9 @@ class Opened:
         except LineLost:
             return None
 
+    def let_in(self) -> None:
+        pass
+
     def close(self) -> None:
         if not self._end.line.dead.is_set():
             self._end.line.cut()

@@ -19,6 +19,7 @@ class Opened(Protocol):
     def socket(self) -> socket.socket | None: ...
     async def send(self, frame: bytes) -> bool: ...
     async def receive(self) -> bytes | None: ...
+    def let_in(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -40,6 +41,10 @@ class InboundWire:
         if frame is None:
             raise LineLost(GONE)
         return frame
+
+    def let_in(self) -> None:
+        """The other side has proved itself: until now only small frames came."""
+        self._line.let_in()
 
     async def close(self) -> None:
         """End it."""

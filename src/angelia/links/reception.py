@@ -19,8 +19,9 @@ from angelia.links.conversation import converse
 from angelia.links.greeting import FORBIDDEN, PROVE_SECONDS, Guest, House, Met
 from angelia.links.hello import Offer
 from angelia.links.hub_link import HubLink
+from angelia.links.inbound import InboundWire
 from angelia.links.line import BROKEN, Line
-from angelia.links.port import Kind, Trouble, Wire
+from angelia.links.port import Kind, Trouble
 from angelia.model.connection import Connection, Speaks
 from angelia.protocol.gateway import Refusal
 from angelia.protocol.jsonrpc import Request
@@ -35,12 +36,13 @@ class Reception:
         """``line``: how a connection stands."""
         self._bus, self._folder_key, self._offer, self._line = bus, folder_key, offer, line
 
-    async def serve(self, caller: Caller, wire: Wire) -> None:
+    async def serve(self, caller: Caller, wire: InboundWire) -> None:
         """Serve a line to its end."""
         entered: asyncio.Future[tuple[Line, HubLink]] = asyncio.get_running_loop().create_future()
 
         async def meet(met: Met) -> str:
             line = await self._enter(met)
+            wire.let_in()  # before it is told so, and goes on
             entered.set_result((line, HubLink(self._bus, line.connection, pings=False)))
             return line.connection.name
 

@@ -33,6 +33,10 @@ class Handover:
             return first
         return await self._following()
 
+    def let_in(self) -> None:
+        """The other hub has proved itself: from now on its frames may be as large as any."""
+        self._peer.line.let_in = True
+
     def close(self) -> None:
         """End the connection."""
         self._peer.line.abort()

@@ -30,8 +30,10 @@ class Line(Protocol):
     """What the gateway knows of the socket under a connection; a bus's ``Connection``, too.
 
     ``lost``: it is no more; ``lost_unwritten``: it ended before all had left. ``on_lost`` is called once, at its end.
+    ``let_in``: who is on it may be here, and what comes is no longer bounded as a stranger's.
     """
 
+    let_in: bool
     lost: bool
     lost_unwritten: bool
     on_lost: Callable[[], None] | None

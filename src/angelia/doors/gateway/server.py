@@ -55,6 +55,7 @@ class Gateway:
 
     async def _serve(self, caller: Caller, line: Line, receive: Receive, send: Send, *, hubs_only: bool) -> None:
         await receive()
+        line.let_in = not hubs_only
         await send({"type": "websocket.accept"})
         try:
             async with asyncio.TaskGroup() as tasks:

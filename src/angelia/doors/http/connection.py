@@ -24,15 +24,16 @@ class Connection:
 
     ``lost``: it is no more. ``lost_unwritten``: it ended before all of an answer had left this process, so that it is
     not known what the other side has. ``on_lost`` is called once, when it ends; whoever answers a request may set it.
+    ``let_in``: who is on it may be here; set by whoever serves a WebSocket, which takes little until then.
     """
 
-    __slots__ = ("by_socket", "local_admin", "lost", "lost_unwritten", "on_lost", "transport")
+    __slots__ = ("by_socket", "let_in", "local_admin", "lost", "lost_unwritten", "on_lost", "transport")
 
     def __init__(self, transport: Transport | None, *, by_socket: bool = False, local_admin: bool = False) -> None:
         """``by_socket``: over the Unix socket; ``local_admin``: and the peer is the hub's own user."""
         self.transport, self.by_socket, self.local_admin = transport, by_socket, local_admin
         self.on_lost: Callable[[], None] | None = None
-        self.lost = self.lost_unwritten = False
+        self.lost = self.lost_unwritten = self.let_in = False
 
     def unsent(self) -> int:
         """Bytes that were given to the connection and not yet to the kernel; 0 once it is lost."""

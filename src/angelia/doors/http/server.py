@@ -22,9 +22,9 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
+from angelia.bus.beat import ANSWER_SECONDS, PING_SECONDS
 from angelia.doors.http.listen import BACKLOG
 from angelia.doors.http.protocol import HubProtocol, Patience
-from angelia.doors.http.websocket import PING_SECONDS
 
 ASGIApp = Callable[
     [
@@ -96,7 +96,7 @@ class HubServer:
             ws=websockets if websockets is not None else "none",
             ws_max_size=frame_bytes,
             ws_ping_interval=PING_SECONDS,
-            ws_ping_timeout=PING_SECONDS,
+            ws_ping_timeout=ANSWER_SECONDS,
             ws_per_message_deflate=False,  # a window of 64 KiB for each connection, and CPU for each frame
             lifespan="off",
             interface="asgi3",

@@ -5,6 +5,7 @@ is cut off at once, also where bytes for it are still waiting. A message costs n
 many frames it comes; pings cost none: one that finds earlier bytes unread has no answer, as the standard allows. Frames
 that come by the thousand are read a few in each turn of the loop, so that everybody else has a turn in between; and
 where they are small, one such connection after another, with pauses, so that everybody else has the interpreter, too.
+Whoever was not let in yet sends little in all, whatever it begins: beyond that it is told so, and closed.
 """
 
 import asyncio
@@ -14,21 +15,20 @@ from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
-from websockets.frames import Frame
+from websockets.frames import CloseCode, Frame
 
-from angelia.bus.beat import to_beat
+from angelia.bus.beat import PING_SECONDS, to_beat
 from angelia.doors.http.connection import KEY, Connection
 from angelia.doors.http.trickle import trickle_of
 
-PING_SECONDS = (
-    20.0  # between two; as long again for the answer. Shorter than what closes a silent connection on the way
-)
 GOODBYE_SECONDS = 0.2  # some turns of the loop, with a thousand of them
 _PIECE_BYTES = 2048  # parsed in one turn of the loop: a millisecond, where they are three hundred empty frames
 # That come in a piece, or in a millisecond, before there is a pause: more calls than a hub answers in it, and whatever
 # is sent at full speed by those who mean it comes in larger ones.
 _FRAMES = 16
 _COUNT_SECONDS = 0.001
+STRANGERS_BYTES = 64 * 1024  # in all, until it is let in: as a request's head; that, a hello and a proof are some 3 KiB
+_LINGER_SECONDS = 2.0  # that a stranger who is refused may go on sending, so that the answer reaches it; as with HTTP
 
 
 class HubWebSocket(WebSocketsSansIOProtocol):
@@ -41,14 +41,40 @@ class HubWebSocket(WebSocketsSansIOProtocol):
         self._turn: asyncio.Handle | None = None
         self._frames, self._counted_since = 0, 0.0
         self._trickle = trickle_of(self.loop)
+        self._of_stranger = 0  # bytes that came before it was let in
 
     def data_received(self, data: bytes) -> None:
         """Parse a piece, and the rest in later turns; nothing more is read until then."""
+        if self._is_stranger:
+            self._of_stranger += len(data)
+            if self._of_stranger > STRANGERS_BYTES:
+                self._refuse()
+                return
         self._unread += data
         if not self._goes_on and not self.read_paused:
             self._parse()
         elif not self.transport.is_closing():
             self.transport.pause_reading()
+
+    @property
+    def _is_stranger(self) -> bool:
+        connection = self.app_state.get(KEY)
+        return isinstance(connection, Connection) and not connection.let_in
+
+    def _refuse(self) -> None:
+        """Say why, and throw away what it still sends."""
+        self._unread.clear()
+        if not self.handshake_complete:
+            self._cut_off()
+        elif not self.close_sent:
+            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"prove who you are first, within {STRANGERS_BYTES} bytes")
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.MESSAGE_TOO_BIG})
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+            self.transport.resume_reading()
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+            self.close_timer = self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
     @property
     def _goes_on(self) -> bool:
@@ -132,6 +158,18 @@ class HubWebSocket(WebSocketsSansIOProtocol):
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True
+
+    def handle_parser_exception(self) -> None:
+        """What came is no frame, or too large a one."""
+        if self.conn.close_sent is None:
+            self._cut_off()
+        else:
+            super().handle_parser_exception()
+
+    def _cut_off(self) -> None:
+        """For what came ahead of the handshake: no frame can tell of it, and no answer fits any more."""
+        self.disconnected = True
+        self.transport.abort()
 
     def shutdown(self) -> None:
         """The hub stops: close it once those who are on it have had a moment to say goodbye."""
