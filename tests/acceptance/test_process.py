@@ -162,7 +162,7 @@ def test_a_hub_whose_lock_file_was_removed_ends() -> None:
     with hub() as found:
         (found.folder / "hub.lock").unlink()
         assert found.process is not None
-        assert found.process.wait(5 * MARGIN) == 1
+        assert found.process.wait(10 * MARGIN) == 1
         assert "no longer ours" in found.output()
         found.process = None
 
@@ -385,6 +385,19 @@ def test_a_look_at_a_hub_that_hangs_is_soon_over(words: tuple[str, ...]) -> None
         begun = time.monotonic()
         assert found.run(*words, seconds=60).returncode == 5
         assert time.monotonic() - begun < 5 * MARGIN
+
+
+def test_the_doctor_is_soon_done_with_a_hub_that_hangs_and_says_so_once() -> None:
+    with hub() as found:
+        found.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
+        begun = time.monotonic()
+        looked = found.run("doctor", "--json", seconds=60)
+        assert time.monotonic() - begun < 5 * MARGIN
+        assert looked.returncode == 1
+        [wrong] = [each for each in json.loads(looked.stdout)["checks"] if each["state"] != "ok"]
+        assert "did not answer" in wrong["text"]
+        assert "not looked at" in wrong["text"]
+        assert "angelia down" in wrong["mend"]
 
 
 def test_the_vanished_terminal_does_not_end_the_hub() -> None:

@@ -8,13 +8,14 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 from angelia import __version__
 from angelia.cli import stranger
 from angelia.client.calls import Calls
-from angelia.client.errors import ClientError
+from angelia.client.errors import ClientError, TimedOut
 from angelia.client.find import Address
 from angelia.settings import Settings, SettingsError
 from angelia.storage import folder
@@ -142,15 +143,25 @@ def _socket(holder: Holder) -> Finding:
     return Finding("socket", OK, f"{path}, private")
 
 
-def health(address: Address, holder: Holder) -> Iterator[Finding]:
-    """Whether it is our hub that answers at an address, whether it is well, and what it takes the time to be."""
+def health(address: Address, holder: Holder) -> Generator[Finding, None, bool]:
+    """Whether it is our hub that answers at an address, whether it is well, and what it takes the time to be. Returns
+    False where it took the call and did not answer: it hangs, and whatever else is asked of it would only wait."""
     name = f"health at {address}"
     try:
         with Calls(address, answer_seconds=_ANSWER_SECONDS) as calls:
             found = calls.health()
+    except TimedOut as error:
+        text = f"{error}; what else is asked of it was not looked at"
+        yield Finding(name, WRONG, text, "look at the hub's log; if it stays so, angelia down, then angelia up")
+        return False
     except ClientError as error:
         yield Finding(name, WRONG, str(error), "look at the hub's log, and start it again: angelia up --replace")
-        return
+        return True
+    yield from _answered(name, found, holder)
+    return True
+
+
+def _answered(name: str, found: dict[str, Any], holder: Holder) -> Iterator[Finding]:
     if found.get("pid") != holder.pid and not holder.elsewhere:
         text = f"another hub answers there: pid {found.get('pid')}, data folder {found.get('data_dir')}"
         yield Finding(name, WRONG, text, "stop one of the two")

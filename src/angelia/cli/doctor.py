@@ -1,7 +1,7 @@
 """``angelia doctor``: find out why something does not work, and say how to mend it.
 
 What must stay true: it changes nothing but its own throw-away name; it goes on after a fault, so that one run tells
-all; and it ends with 0 only when nothing is wrong.
+all, except of a hub that hangs, which is told once; and it ends with 0 only when nothing is wrong.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,8 @@ def _everything(settings: Settings) -> Iterator[Finding]:
     note = read_note(settings.data_dir)
     addresses = _addresses(note, holder)
     for address in addresses:
-        yield from checks.health(address, holder)
+        if not (yield from checks.health(address, holder)):
+            return
     if note.get("tokens_only"):
         # The owner's token never travels by TCP.
         addresses = [address for address in addresses if address.path]
