@@ -1,12 +1,33 @@
 """Used hard, a hub has nothing more afterwards than before (`tests/rigs/leaks.py`)."""
 
+import ast
 import sys
+from importlib import import_module
 
 import pytest
 
+from tests.acceptance.hub import ROOT
+from tests.rigs.inside import SLOTS
 from tests.rigs.leaks import held_picture, long_run, run
 
+PARTS = ("bus", "doors", "links", "storage", "turns")
+KNOWN = {"_count", "_known", "up"}  # notices and names that are known, not taken; a set
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc of another process")
+
+
+def test_whatever_is_counted_up_and_down_is_looked_at() -> None:
+    for kind in SLOTS:
+        module, _, name = f"angelia.{kind}".rpartition(".")
+        assert hasattr(import_module(module), name), kind
+    falls = {
+        node.target.attr: file.name
+        for part in PARTS
+        for file in (ROOT / "src/angelia" / part).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub) and isinstance(node.target, ast.Attribute)
+    }
+    looked_at = {name for names in SLOTS.values() for each in names for name in each.split("-")}
+    assert {name: file for name, file in falls.items() if name not in looked_at | KNOWN} == {}
 
 
 @pytest.mark.timeout(240)

@@ -1,4 +1,4 @@
-"""Hubs that were broken on purpose, to see that the rigs of commits, disks and the network notice by themselves.
+"""Hubs that were broken on purpose, to see that the rigs of commits, disks, the network and leaks notice by themselves.
 
     python -m tests.rigs.broken_rigs [NAME …]
 
@@ -17,6 +17,7 @@ from tests.rigs.broken import FAULTS as KILLS
 from tests.rigs.broken import Fault, break_it
 from tests.rigs.broken_parts import try_all
 from tests.rigs.failing_up import SYNC
+from tests.rigs.leaks import run as use
 from tests.rigs.network import bad_weather, cut_at_once, stalled_readers
 
 DRAIN_SECONDS = 12.0
@@ -55,6 +56,13 @@ def _disk(source: Path) -> list[str]:
         if (life := disk.one(SYNC, number, source).life).told is not None:
             return life.wrong
     return []
+
+
+def _kept(file: str, gives_back: str, used: str, shows: str) -> Bite:
+    """A hub that never gives something back, used once more in this way."""
+    return Bite(
+        Fault(file, ((gives_back, "pass\n"),), (shows,)), lambda source: use(1, only=[used], source=source).breaches
+    )
 
 
 FAULTS: dict[str, Bite] = {
@@ -101,6 +109,26 @@ FAULTS: dict[str, Bite] = {
             ("not told",),
         ),
         _disk,
+    ),
+    "leaks: a turn keeps its place": _kept("turns/slots.py", "self._held.discard(mailbox)\n", "turns", "turns: "),
+    "leaks: a lease that has ended stays in the book": _kept(
+        "bus/leases.py", "del self._by_key[key]\n", "claims", "claims: "
+    ),
+    "leaks: a stream keeps its place": _kept("bus/streams.py", "self.count -= 1\n", "streams", "streams: "),
+    "leaks: what was written to a stream keeps its place in the window": _kept(
+        "bus/streams.py", "self._freed += 1\n", "streams", "two streams: "
+    ),
+    "leaks: what has come of a body is counted for ever": _kept(
+        "doors/http/call.py", "self.arriving.bytes -= size\n", "claims", "claims: "
+    ),
+    "leaks: a call keeps its place on a socket": _kept(
+        "doors/gateway/server.py", "self._short.release()\n", "gateway", "a socket of the gateway: "
+    ),
+    "leaks: whoever has waited is counted for ever": _kept(
+        "bus/signals.py", "del self._users[key], self._count[key]\n", "asks", "asks: "
+    ),
+    "leaks: what has crossed keeps its place on the link": _kept(
+        "links/hub_link.py", "self._slots.release()\n", "links", "a link: "
     ),
 }
 

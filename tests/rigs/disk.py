@@ -284,17 +284,22 @@ def _blunders(said: str) -> list[str]:
 
 
 def run(
-    seed: int, every: int, most: int | None = None, source: Path | None = None, minutes: float = math.inf
+    seed: int,
+    every: int,
+    most: int | None = None,
+    source: Path | None = None,
+    minutes: float = math.inf,
+    kinds: Sequence[str] | None = None,
 ) -> list[Ended]:
     """Each sync, and every so many writes from a random first one on, fail; at most so many of a kind, for so long."""
     dice, ends = random.Random(seed), time.monotonic() + minutes * 60
     lives: list[tuple[str, int]] = []
     sound = one(SYNC, 1 << 30)
     assert not sound.life.wrong, sound
-    kinds = Counter(line.split(" ")[0] for line in sound.operations)
-    for fault in FAULTS:
+    count = Counter(line.split(" ")[0] for line in sound.operations)
+    for fault in kinds or FAULTS:
         step = 1 if fault == SYNC else every  # a sync is a commit; a write is a page of one
-        numbers = list(range(dice.randint(1, step), kinds[SYNC if fault == SYNC else WRITE] + 1, step))
+        numbers = list(range(dice.randint(1, step), count[SYNC if fault == SYNC else WRITE] + 1, step))
         if most is not None and len(numbers) > most:
             numbers = sorted(dice.sample(numbers, most))
         lives += [(fault, number) for number in numbers]
@@ -316,6 +321,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=math.inf, help="at most")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every Nth write")
     parser.add_argument("--most", type=int, metavar="N", help="at most so many of each kind")
+    parser.add_argument("--kinds", nargs="+", choices=FAULTS, help="these alone")
     parser.add_argument("--source", type=Path, help="another src folder: a hub that was broken on purpose")
     begun = time.monotonic()
     ended = run(**vars(parser.parse_args(words)))

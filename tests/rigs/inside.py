@@ -21,7 +21,7 @@ import struct
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,31 @@ NUMBERS = struct.Struct("=6q")
 OFF, LEFT, BEHIND, SEEN, UNTIL, HELD = (8 * place for place in range(6))
 HOLD_STEPS, HOLD_SECONDS = 20, 0.005  # how often SQLite asks in a statement; how long one look takes
 REST_NS = 200_000_000
+
+# What there is only so much of, or what somebody holds for a while: by its owner, what counts it. That is a number, one
+# number less another, or something with a length. Nothing of it may be taken wherever nobody is at work.
+SLOTS = {
+    "bus.leases.LeaseBook": ("_by_key",),
+    "bus.runs.Runs": ("busy",),
+    "turns.slots.Slots": ("_held",),
+    "bus.asks.Asks": ("_open",),
+    "bus.asks.Waiter": ("users",),
+    "bus.streams.Streams": ("count", "unsure"),
+    "bus.streams.Stream": ("_taken-_freed", "_taken_bytes-_freed_bytes", "handed", "buffer"),
+    "bus.carriers.Carrier": ("_taken_bytes-_freed_bytes", "leased", "queue"),
+    "bus.turnstile.Turnstile": ("_inside", "_waiting"),
+    "bus.events.Events": ("readers",),
+    "bus.timers.Timers": ("_live",),
+    "bus.visits.Visits": ("_on",),
+    "doors.http.call.Arriving": ("bytes",),
+    "doors.http.trickle.Trickle": ("_waiting",),
+    "doors.gateway.peer.Peer": ("_waiting", "sessions"),
+    "doors.gateway.server._Calls": ("_long",),
+    "links.channel.Channel": ("_calls",),
+    "storage.sqlite.units.UnitQueue": ("_units", "_urgent_in-_urgent_out"),
+    "storage.sqlite.writer.Writer": ("_chores",),
+}  # fmt: skip
+TABLES = (dict, set, frozenset, list, deque)
 
 
 class Numbers:
@@ -115,6 +140,20 @@ def holding(numbers: Numbers) -> None:
     apsw.connection_hooks.append(watch)
 
 
+class Counted(asyncio.Semaphore):
+    """One that can tell how much of it is taken, and whose it is."""
+
+    def __init__(self, value: int = 1) -> None:
+        super().__init__(value)
+        maker = sys._getframe(1)
+        self.most, self.owner = value, f"{maker.f_globals['__name__']}.{maker.f_code.co_qualname}"
+
+    @property
+    def taken(self) -> int:
+        """So many of ``most``."""
+        return self.most - self._value
+
+
 def looked_into(path: Path) -> None:
     """Tell whoever connects what is in here."""
     path.unlink(missing_ok=True)
@@ -134,17 +173,40 @@ def looked_into(path: Path) -> None:
 def _look() -> dict[str, Any]:
     gc.collect()
     kinds: Counter[str] = Counter()
+    slots: Counter[str] = Counter()
     tasks: Counter[str] = Counter()
     for each in gc.get_objects():
         kind = type(each)
         if isinstance(each, asyncio.Task):
             if not each.done():
                 tasks[getattr(each.get_coro(), "__qualname__", "?")] += 1
+        elif isinstance(each, Counted):
+            slots[f"semaphores of {each.owner}"] += each.taken
+        elif isinstance(each, asyncio.Lock):
+            slots["locks"] += each.locked()
         elif getattr(each, "remind", True) is None:
             pass  # a reminder that was cancelled: of these the bus keeps up to a bound (`bus/timers.py`)
         elif str(getattr(kind, "__module__", "")).startswith("angelia."):
-            kinds[f"{kind.__module__[8:]}.{kind.__qualname__}"] += 1
-    return {"tasks": tasks, "threads": sorted(each.name for each in threading.enumerate()), "kinds": kinds}
+            name = f"{kind.__module__[8:]}.{kind.__qualname__}"
+            kinds[name] += 1
+            for at in _attributes(each):
+                if isinstance(table := getattr(each, at, None), TABLES):
+                    kinds[f"{name}.{at}"] += len(table)
+            for what in SLOTS.get(name, ()):
+                slots[f"{name}: {what}"] += _taken(each, what)
+    threads = sorted(each.name for each in threading.enumerate())
+    return {"tasks": tasks, "threads": threads, "kinds": kinds, "slots": slots}
+
+
+def _attributes(owner: object) -> set[str]:
+    slots = {name for kind in type(owner).__mro__ for name in getattr(kind, "__slots__", ())}
+    return slots | vars(owner).keys() if hasattr(owner, "__dict__") else slots
+
+
+def _taken(owner: object, what: str) -> int:
+    sizes = [getattr(owner, name) for name in what.split("-")]
+    first, *less = (size if isinstance(size, int) else len(size) for size in sizes)
+    return first - sum(less)
 
 
 def main(folder: Path, words: list[str]) -> None:
@@ -154,6 +216,7 @@ def main(folder: Path, words: list[str]) -> None:
     dying(numbers)
     if numbers[UNTIL]:
         holding(numbers)
+    asyncio.Semaphore = Counted  # type: ignore[misc]
     looked_into(folder / "look")
     sys.argv = ["angelia", *words]
     runpy.run_module("angelia", run_name="__main__", alter_sys=True)

@@ -1,11 +1,13 @@
-"""What a hub has more of after it was used hard: tasks, threads, files, leases, streams, memory. It should be nothing.
+"""What a hub has more of after it was used hard: tasks, threads, files, leases, places, memory. It should be nothing.
 
     python -m tests.rigs.leaks --minutes 60
     python -m tests.rigs.leaks --rounds 2 --vanish 10000
 
 Each kind of use runs once, to have what is kept for good; then it is looked into the hub (`inside.py`), the same runs
-again and again, and it is looked again, once all has ended. What has no business to be there is a breach. With
-``--minutes`` all kinds run in turn for so long, and the memory at the end is compared with that after the first tenth.
+again and again, and it is looked again, once all has ended. What has no business to be there is a breach. Of whatever
+there is only so much (leases, places of turns, of streams, of calls …: ``SLOTS``) no more may be taken than when it was
+new; nor may it by a stream, a socket or a link that is still there and has nothing to do. With ``--minutes`` all
+kinds run in turn for so long, and the memory at the end is compared with that after the first tenth.
 """
 
 import argparse
@@ -18,7 +20,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, aclosing, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +52,42 @@ KEPT = (
     "bus.ports.Load", "cli.", "storage.",
 )  # fmt: skip
 KEPT_OF = {"turns": ("bus.runs.Run", "model.envelope.Envelope", "bus.ports.Parcel")}  # the last runs are shown
+LEASES, STREAMS = "bus.leases.LeaseBook: _by_key", "bus.streams.Streams: count"
 
 
-Use = Callable[[WatchedHub], Coroutine[Any, Any, None]]
+@dataclass
+class UsedHub(WatchedHub):
+    """One that is used. ``new``: what was taken when it was new; ``breaches``: what was found while it was in use."""
+
+    new: dict[str, int] = field(default_factory=dict)
+    breaches: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> "UsedHub":
+        super().__enter__()
+        for number in range(AT_ONCE):
+            self.claim(f"leak{number}")
+            self.claim(f"idle{number}")
+        self.new = self.look().slots
+        return self
+
+    def used(self) -> Look:
+        """What it has once it has put things away; and taken should be what was when it was new."""
+        before, _ = settled(self, replace(self.look(), slots=self.new))
+        return replace(before, slots=self.new)
+
+    def rests(self, who: str, streams: int = 0) -> None:
+        """Somebody is still there and has nothing to do: then nothing is taken but their places."""
+        slots = {**self.new, STREAMS: self.new[STREAMS] + streams}
+        self.breaches += [f"{who}: {each}" for each in settled(self, replace(self.look(), slots=slots))[1]]
+
+
+Use = Callable[[UsedHub], Coroutine[Any, Any, None]]
 
 
 # ---------------------------------------------------------------------------------------------------- kinds of use
 
 
-async def streams(hub: WatchedHub) -> None:
+async def streams(hub: UsedHub) -> None:
     """They open, get mail, and end in every way."""
 
     async def one(number: int) -> None:
@@ -74,9 +104,29 @@ async def streams(hub: WatchedHub) -> None:
 
     await asyncio.gather(*(one(number) for number in range(AT_ONCE)))
     await _empty(hub)
+    await _stay(hub)
 
 
-async def claims(hub: WatchedHub) -> None:
+async def _stay(hub: UsedHub) -> None:
+    """Two stay open: what one gets is acked by being written, the other's by its holder."""
+    acks = Talk(hub.port)
+    async with AsyncExitStack() as stack:
+        for name, query in (("leak0", ""), ("leak1", "?ack=manual")):
+            opened, left = Talk(hub.port).stream(f"/v1/agents/{name}/stream{query}"), 3
+            async for event in await stack.enter_async_context(aclosing(opened)):
+                if event.data == "connected":
+                    await _send(hub, name, left)
+                elif event.kind == "message":
+                    left -= 1
+                    if query:
+                        await acks.call("POST", f"/v1/leases/{event.json['lease']['token']}/ack", {})
+                if not left:
+                    break
+        await asyncio.to_thread(hub.rests, "two streams", 2)
+    acks.close()
+
+
+async def claims(hub: UsedHub) -> None:
     """Some are acked, some given back, some left to run out, some lose their caller."""
 
     async def one(number: int) -> None:
@@ -93,7 +143,7 @@ async def claims(hub: WatchedHub) -> None:
     await _empty(hub)
 
 
-async def asks(hub: WatchedHub) -> None:
+async def asks(hub: UsedHub) -> None:
     """Some are answered; of some the asker goes away."""
 
     async def one(number: int) -> None:
@@ -111,6 +161,8 @@ async def asks(hub: WatchedHub) -> None:
         else:
             with suppress(Broken):
                 await asker.call("POST", "/v1/ask", body, seconds=0.3)
+            # That nobody answered is told when its time is up.
+            await answerer.call("GET", f"/poll?agent={body['from']}&wait=10")
         asker.close()
         answerer.close()
 
@@ -118,19 +170,30 @@ async def asks(hub: WatchedHub) -> None:
     await _empty(hub)
 
 
-async def gateway(hub: WatchedHub) -> None:
+async def gateway(hub: UsedHub) -> None:
     """Sockets of the gateway with calls at work when they end."""
     async with AsyncExitStack() as stack:
         for number in range(AT_ONCE // 2):
             one = await stack.enter_async_context(desktop(hub.port))
-            await one.call("bot_relay.roster.get")
             if number % 2:
-                one.send("bot_relay.deliver", target=f"leak{number}", body="x", profile=f"leak{number}", id=f"{number}")
+                one.send("bot_relay.deliver", profile=f"leak{number}", message="x")
+            await one.result("gateway.ping")
+            if number % 2:
                 one.socket.transport.abort()
-    await _empty(hub)
+        stays, talk, agent = await stack.enter_async_context(desktop(hub.port)), Talk(hub.port), "idle0"
+        answer = stays.send("bot_relay.deliver", profile=agent, message="x")
+        said = await talk.call("POST", f"/v1/agents/{agent}/claim", {"wait_seconds": 10})
+        for each in said.json["deliveries"]:
+            await talk.call("POST", f"/v1/messages/{each['message']['id']}/reply", {"text": "!", "from": agent})
+        assert (await answer)["result"] == {"reply": "!"}
+        await stays.error("bot_relay.deliver", profile="nobody", message="x")
+        await stays.drain()
+        talk.close()
+        await _empty(hub)
+        await asyncio.to_thread(hub.rests, "a socket of the gateway")
 
 
-async def vanish(hub: WatchedHub, count: int = 300) -> None:
+async def vanish(hub: UsedHub, count: int = 300) -> None:
     """Clients connect and are gone: before they say anything, in a head, in a body, in a stream, by a reset."""
     beginnings = [
         b"", b"GET /hea", b"POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -153,7 +216,7 @@ async def vanish(hub: WatchedHub, count: int = 300) -> None:
     await asyncio.gather(*(one(number) for number in range(count)))
 
 
-async def turns(hub: WatchedHub) -> None:
+async def turns(hub: UsedHub) -> None:
     """A program is run for each message; one fails, one is slow."""
     for number in range(4):
         adapter = {"kind": "command", "argv": [sys.executable, "-c", TURN]}
@@ -180,17 +243,18 @@ class Links:
     def __init__(self) -> None:
         self.other: Hub | None = None
 
-    async def __call__(self, hub: WatchedHub) -> None:
+    async def __call__(self, hub: UsedHub) -> None:
         assert self.other is not None
         await asyncio.to_thread(self._once, hub, self.other)
 
-    def _once(self, hub: WatchedHub, other: Hub) -> None:
+    def _once(self, hub: UsedHub, other: Hub) -> None:
         assert other.post("/v1/agents/faraway/claim", {"limit": 1}).status == 200
         connect(hub, "other", f"ws://127.0.0.1:{other.port}")
         wait_knows(hub, "faraway")
         sent = hub.post("/v1/messages", {"to": "faraway", "text": "hello", "from": "leak1"})
         assert sent.status == 201, sent
         eventually(lambda: other.get("/poll?agent=faraway").json["messages"], 20, f"it crosses: {sent.json}")
+        hub.rests("a link")
         for here, name in ((hub, "other"), (other, "leaky")):
             here.call("DELETE", f"/v1/connections/{name}", admin=True)
         eventually(lambda: not hub.get("/v1/connections", admin=True).json["connections"])
@@ -204,16 +268,17 @@ async def _send(hub: WatchedHub, to: str, count: int) -> None:
     talk.close()
 
 
-async def _empty(hub: WatchedHub) -> None:
+async def _empty(hub: UsedHub) -> None:
     """Take all that is left, by polls, until nothing waits and nobody holds anything."""
     talk = Talk(hub.port)
     ends = time.monotonic() + SETTLE_SECONDS
     while True:
         queues: dict[str, int] = (await talk.call("GET", "/status")).json["queues"]
         left = [name for name, count in queues.items() if count and not name.startswith(("turn", "beside"))]
-        if not left:
+        late = time.monotonic() > ends
+        if not left and (late or not (await asyncio.to_thread(hub.look)).slots[LEASES]):
             break
-        assert time.monotonic() < ends, f"not empty: {left}"
+        assert not late, f"not empty: {left}"
         for name in left:
             await talk.call("GET", f"/poll?agent={name}&limit=100")
         await asyncio.sleep(0.1)
@@ -230,6 +295,8 @@ def more(before: Look, after: Look, kept: tuple[str, ...] = ()) -> list[str]:
     own = [sum(not name.startswith(POOLED) for name in look.threads) for look in (before, after)]
     if own[1] > own[0]:
         found.append(f"{own[1] - own[0]} threads more: {after.threads}")
+    found += [f"{now - before.slots.get(what, 0)} more taken: {what}" for what, now in after.slots.items()
+              if now > before.slots.get(what, 0) or now < 0]  # fmt: skip
     if after.descriptors > before.descriptors + SPARE_FILES:
         found.append(f"{after.descriptors - before.descriptors} files more")
     for kind, count in after.kinds.items():
@@ -260,22 +327,20 @@ def run(rounds: int, *, only: Sequence[str] = (), many: int = 0, source: Path | 
     """Each kind so many times over. ``many``: so many clients that vanish, beside."""
     result, links = Result(), Links()
     with ExitStack() as stack:
-        hub = stack.enter_context(WatchedHub(source=source, env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "leaky"}))
+        hub = stack.enter_context(UsedHub(source=source, env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "leaky"}))
         links.other = stack.enter_context(Hub(source=source, env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "other"}))
-        for number in range(AT_ONCE):
-            hub.claim(f"leak{number}")
-            hub.claim(f"idle{number}")
         uses = {name: use for name, use in _kinds(links).items() if not only or name in only}
         for name, use in uses.items():
             asyncio.run(use(hub))
-            before, _ = settled(hub, hub.look())
+            before = hub.used()
             for _ in range(rounds):
                 asyncio.run(use(hub))
             _compare(result, name, hub, before)
         if many:
-            before, _ = settled(hub, hub.look())
+            before = hub.used()
             asyncio.run(vanish(hub, many))
             _compare(result, f"{many} that vanish", hub, before)
+        result.breaches += hub.breaches
         said = hub.output()
         if "Traceback" in said or "never retrieved" in said:
             result.breaches.append("the hub's output holds a traceback:\n" + said[said.index("Traceback") :][:3000])
@@ -294,22 +359,20 @@ def long_run(seconds: float, seed: int, *, source: Path | None = None) -> Result
     """All kinds in turn, as the dice fall."""
     result, links, dice = Result(), Links(), random.Random(seed)
     with ExitStack() as stack:
-        hub = stack.enter_context(WatchedHub(source=source, env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "leaky"}))
+        hub = stack.enter_context(UsedHub(source=source, env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "leaky"}))
         links.other = stack.enter_context(Hub(source=source, env={**ENVIRONMENT, "ANGELIA_HUB_NAME": "other"}))
-        for number in range(AT_ONCE):
-            hub.claim(f"leak{number}")
-            hub.claim(f"idle{number}")
         uses, begun, count = _kinds(links), time.monotonic(), 0
         for use in uses.values():
             asyncio.run(use(hub))
         before: Look | None = None
         while (passed := time.monotonic() - begun) < seconds:
             if before is None and passed > seconds / 10:
-                before, _ = settled(hub, hub.look())
+                before = hub.used()
             asyncio.run(dice.choice(list(uses.values()))(hub))
             count += 1
         assert before is not None
         _compare(result, "turns", hub, before, MEMORY_SPARE if seconds < SHORT_SECONDS else 0)
+        result.breaches += hub.breaches
         result.figures["uses"] = count
         result.figures["MiB"] = [round(look / MIB, 1) for look in (before.memory, hub.memory)]
     return result

@@ -21,11 +21,13 @@ INSIDE = Path(__file__).with_name("inside.py")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is in a hub: tasks by what they run, names of threads, objects of the hub's own by kind; files, memory."""
+    """What is in a hub: tasks by what they run, names of threads, objects of the hub's own by kind and what is in their
+    tables, how much is taken of whatever there is only so much of; files, memory."""
 
     tasks: dict[str, int]
     threads: list[str]
     kinds: dict[str, int]
+    slots: dict[str, int]
     descriptors: int
     memory: int
 

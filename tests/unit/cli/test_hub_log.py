@@ -10,6 +10,8 @@ from typing import Any
 
 from angelia.cli.hub_log import FILE_BYTES, LINES_WAITING, HubLog, end_of
 
+MARGIN = 3  # its moment may be too short for a machine that is busy
+
 
 @contextmanager
 def logging_to(path: Path, err: int, **how: Any) -> Iterator[HubLog]:
@@ -18,7 +20,8 @@ def logging_to(path: Path, err: int, **how: Any) -> Iterator[HubLog]:
     try:
         yield handler
     finally:
-        handler.finish()
+        for _ in range(MARGIN):
+            handler.finish()
         os.close(out)
 
 
