@@ -34,7 +34,7 @@ LINK = Figure(
 )  # fmt: skip
 IDLE_LINKS = Figure(
     "idle-links", f"CPU of an idle hub with {LINKS} links", 1, 0.5, "% of a core",
-    "Pings every 20 s, looks for mail and outcomes every 30 s, rosters once a minute; of all links at once.",
+    "A wake-up every 10 s; pings and one look for all links at every third, rosters once a minute.",
 )  # fmt: skip
 FIGURES = (HOP, HOP_99, LINK, IDLE_LINKS)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from angelia.bus.beat import BEAT_SECONDS
 from angelia.doors.hermes_home.files import MOST_BYTES, READ_BYTES, RelayFiles
 from angelia.protocol.bot_relay_mail import RelayReply
 from angelia.protocol.bot_relay_rows import Row
@@ -39,9 +40,9 @@ sys.stdout.write("heard: " + text)
 class Home:
     """A Hermes home as its tools and its waiters see it."""
 
-    def __init__(self, at: Hub) -> None:
+    def __init__(self, at: Hub, root: Path | None = None) -> None:
         self.at = at
-        self.root = at.base / "hermes"
+        self.root = root or at.base / "hermes"
         self.relay = self.root / "bot_relay"
         (self.root / "profiles" / "ops").mkdir(parents=True)
         program = at.base / "agent.py"
@@ -466,6 +467,14 @@ def test_a_hub_without_hermes_makes_no_folder() -> None:
     with hub() as at:
         at.get("/status")
         assert not (at.base / ".hermes").exists()
+
+
+def test_an_install_that_comes_later_is_served_from_the_next_beat_on() -> None:
+    at = Hub()
+    with at:
+        home = Home(at, at.base / ".hermes")
+        home.join("scout")
+        assert home.reply(home.enqueue("hello"), BEAT_SECONDS * MARGIN)["reply"] == "heard: hello"
 
 
 def test_agents_on_other_machines_are_teammates_too(home: Home) -> None:

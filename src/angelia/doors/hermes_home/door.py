@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from angelia.bus.beat import to_beat
+from angelia.bus.beat import BEAT_SECONDS, to_beat
 from angelia.bus.core import Bus
 from angelia.bus.rosters import afar, is_online
 from angelia.doors.hermes_home.files import Letter, RelayFiles, Stamp
@@ -23,7 +23,6 @@ log = logging.getLogger("angelia.hermes_home")
 LOOK_SECONDS = 0.04  # twice within the 100 ms that are promised
 FOUND_SECONDS = 3.0  # between two whole looks, whatever the folder's time says
 UNANSWERED_SECONDS = 60.0  # between two looks for what was claimed and not answered, of a hub before or after a fault
-ABSENT_SECONDS = 5.0  # between two looks for an install that is not there
 ROSTER_SECONDS = 60.0  # as often as a relay client pushes: a roster is fresh for 600 s
 ROSTER_LOOK_SECONDS = 0.5  # from somebody's rewriting to our rows in it
 ROWS_SECONDS = 5.0  # from a change here to the roster: rows of thousands of agents take some ms
@@ -62,8 +61,8 @@ class HermesHome:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _wait_for_it(self) -> None:
-        """Until it is looked for again."""
-        await asyncio.sleep(to_beat(time.monotonic(), ABSENT_SECONDS))
+        """Until an install that is not there is looked for again."""
+        await asyncio.sleep(to_beat(time.monotonic(), BEAT_SECONDS))
 
     async def _look(self, look: Callable[[], list[Letter]]) -> list[Letter]:
         try:
