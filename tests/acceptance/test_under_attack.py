@@ -22,6 +22,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError
 
 from angelia.doors.gateway.server import HELLO_SECONDS
+from angelia.doors.http.arriving import FREE_BYTES, PACE_BYTES, PACE_SECONDS
 from angelia.doors.http.protocol import Patience
 from angelia.doors.http.websocket import STRANGERS_BYTES
 from angelia.protocol.hub import VERSION
@@ -474,6 +475,54 @@ def test_strangers_who_begin_the_largest_frame_cost_little(at: Hub, beside: Besi
                     line.sendall(most)
         assert at.memory - before < SPARE_BYTES, f"{(at.memory - before) / MIB:.0f} MiB more"
         assert all(map(_is_cut, holding))
+
+
+def test_frames_that_never_end_take_no_more_memory_together_than_is_theirs() -> None:
+    """Each is within its bound, of callers who may be here. Small calls are served meanwhile, large ones afterwards."""
+    most, head_of_it = 32 * MIB, b"\x81\xff" + (8 * MIB - 1).to_bytes(8, "big") + bytes(4)
+    ping = frame(TEXT, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "gateway.ping", "params": {}}).encode())
+    large = frame(TEXT, json.dumps({"jsonrpc": "2.0", "id": 2, "method": "none", "params": "x" * 4 * MIB}).encode())
+    with hub(env={"ANGELIA_LIMITS_ARRIVING_BYTES": str(most)}) as own, ExitStack() as lines:
+        before = own.memory
+        holding = [lines.enter_context(opened(own, "/api/ws")) for _ in range(24)]
+        for line in holding:
+            with suppress(OSError):  # one that is refused is not read to its end
+                line.sendall(head_of_it + b"x" * (8 * MIB - 1000))
+        assert own.memory - before < 3 * most, f"{(own.memory - before) / MIB:.0f} MiB more"
+        with opened(own, "/api/ws") as small:
+            small.sendall(ping)
+            assert b'"id":1' in _until(small, b'"id":1')
+        assert b"too much has come" in b"".join(_said(line) for line in holding)
+        lines.close()
+
+        def is_heard() -> bool:
+            with opened(own, "/api/ws") as line:
+                line.sendall(large)
+                return b'"id":2' in _until(line, b'"id":2')
+
+        eventually(is_heard)
+
+
+def test_a_frame_that_stops_coming_is_cut_in_time_and_a_slow_one_is_not(at: Hub) -> None:
+    head_of_it = b"\x81\xff" + (8 * MIB).to_bytes(8, "big") + bytes(4)
+    with opened(at, "/api/ws") as silent, opened(at, "/api/ws") as slow:
+        for line in (silent, slow):
+            _said(line)
+            line.sendall(head_of_it + b"x" * 2 * FREE_BYTES)
+        begun, why, heard = time.monotonic(), f"{PACE_BYTES} bytes in {PACE_SECONDS:g} s".encode(), b""
+        while why not in heard:
+            assert time.monotonic() - begun < PACE_SECONDS * MARGIN
+            slow.sendall(b"x" * (PACE_BYTES // 10))  # so that in each ten seconds it is a little more
+            heard += _said(silent)
+        assert why not in _said(slow)
+
+
+def _said(line: socket.socket) -> bytes:
+    """What a line that was held has been told, if anything."""
+    line.settimeout(0.2)
+    with suppress(OSError):
+        return line.recv(1 << 20)
+    return b""
 
 
 def _highest(at: Hub) -> int:

@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 from angelia.cli.show import visible
-from angelia.doors.http.call import Arriving, Call
+from angelia.doors.http.arriving import Arriving
+from angelia.doors.http.call import Call
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.routes import make_app
 from angelia.model.errors import AngeliaError, BadJson, BadRequest

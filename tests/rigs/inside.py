@@ -48,7 +48,7 @@ SLOTS = {
     "bus.events.Events": ("readers",),
     "bus.timers.Timers": ("_live",),
     "bus.visits.Visits": ("_on",),
-    "doors.http.call.Arriving": ("bytes",),
+    "doors.http.arriving.Arriving": ("bytes",),
     "doors.http.trickle.Trickle": ("_waiting",),
     "doors.gateway.peer.Peer": ("_waiting", "sessions"),
     "doors.gateway.server._Calls": ("_long",),

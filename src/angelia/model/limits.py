@@ -22,7 +22,7 @@ class Limits:
     body_depth: int = 32  # deeper JSON is an attack on parsers, not data
     request_bytes: int = 2 * MIB  # one text and one body
     batch_bytes: int = 8 * MIB  # four of the largest requests; a batch is for many small ones
-    arriving_bytes: int = 128 * MIB  # of all requests by TCP that are not whole yet: 16 of the largest batches
+    arriving_bytes: int = 128 * MIB  # of all requests and frames by TCP that are not whole: 16 of the largest
     batch_messages: int = 1000  # as many as one sender may have waiting in a mailbox
     reply_bytes: int = 5 * MIB  # a turn's answer is kept whole; beyond this it failed
     mailbox_deliveries: int = 10_000  # days of busy mail; beyond it the reader is gone, and its senders should know

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from angelia.bus.caller import OPEN, Caller
+from angelia.doors.http.arriving import Arriving
 from angelia.doors.http.connection import Connection, connection_of
-from angelia.model.errors import BadRequest, RateLimited, TooLarge
+from angelia.model.errors import BadRequest, TooLarge
 from angelia.protocol.json import encode, struct
 
 T = TypeVar("T")
@@ -32,24 +33,6 @@ SMALL_BYTES = 65536  # leaves the process within a turn of the loop, when the ot
 
 class Gone(Exception):
     """The caller closed the connection before its request was whole."""
-
-
-class Arriving:
-    """How much of all bodies has come that are not whole yet: each is bounded, and so are they together."""
-
-    __slots__ = ("bytes", "most")
-
-    def __init__(self, most: int) -> None:
-        self.bytes, self.most = 0, most
-
-    def check(self) -> None:
-        """Raise ``RateLimited`` where it is too much."""
-        if self.bytes > self.most:
-            raise RateLimited(
-                f"More than {self.most} bytes of unfinished requests are here. Of this one nothing was stored; send it "
-                "again in a moment, or in smaller parts.",
-                limit=self.most,
-            )
 
 
 class Call:

@@ -13,6 +13,8 @@ from asyncio import Transport
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from angelia.doors.http.arriving import Growing
+
 # scope["state"][KEY] is the Connection, for HTTP and for WebSockets alike.
 KEY = "angelia"
 # macOS: SOL_LOCAL and LOCAL_PEERCRED of <sys/un.h>; the answer, a struct xucred, begins with version and uid.
@@ -24,15 +26,17 @@ class Connection:
 
     ``lost``: it is no more. ``lost_unwritten``: it ended before all of an answer had left this process, so that it is
     not known what the other side has. ``on_lost`` is called once, when it ends; whoever answers a request may set it.
-    ``let_in``: who is on it may be here; set by whoever serves a WebSocket, which takes little until then.
+    ``let_in``: who is on it may be here; set by whoever serves a WebSocket, which takes little until then. ``growing``:
+    the message that one is in the middle of, where that counts.
     """
 
-    __slots__ = ("by_socket", "let_in", "local_admin", "lost", "lost_unwritten", "on_lost", "transport")
+    __slots__ = ("by_socket", "growing", "let_in", "local_admin", "lost", "lost_unwritten", "on_lost", "transport")
 
     def __init__(self, transport: Transport | None, *, by_socket: bool = False, local_admin: bool = False) -> None:
         """``by_socket``: over the Unix socket; ``local_admin``: and the peer is the hub's own user."""
         self.transport, self.by_socket, self.local_admin = transport, by_socket, local_admin
         self.on_lost: Callable[[], None] | None = None
+        self.growing: Growing | None = None
         self.lost = self.lost_unwritten = self.let_in = False
 
     def unsent(self) -> int:

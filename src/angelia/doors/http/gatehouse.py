@@ -19,7 +19,8 @@ from angelia.bus.core import Bus
 from angelia.bus.directory import digest_of
 from angelia.bus.events import What
 from angelia.bus.visits import Visit
-from angelia.doors.http.call import CALLER, Arriving, Call, Gone, Receive, Scope, Send
+from angelia.doors.http.arriving import Arriving, Growing
+from angelia.doors.http.call import CALLER, Call, Gone, Receive, Scope, Send
 from angelia.doors.http.guesses import Guesses
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.problem import answer_error
@@ -107,6 +108,10 @@ class Gatehouse:
             self._note(call, error)
             await refuse(call, error)
             return
+        if (
+            call.scope["path"] == GATEWAY and not call.connection.by_socket
+        ):  # another hub proves itself, or brings little
+            call.connection.growing = Growing(self._arriving)
         with self._visit(call, caller.token):
             await serve(caller, call.connection, call.receive, call.send)
 

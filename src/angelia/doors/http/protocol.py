@@ -28,6 +28,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from angelia.doors.http.arriving import PACE_BYTES, PACE_SECONDS
 from angelia.doors.http.connection import KEY, Connection, of_transport
 from angelia.doors.http.parser_words import what_the_parser_says
 from angelia.doors.http.way_out import WayOut
@@ -52,12 +53,11 @@ class Patience:
         *,
         head_bytes: int = 64 * 1024,
         head_seconds: float = 10,
-        body_bytes: int = 10 * 1024,
-        body_seconds: float = 10,
+        body_bytes: int = PACE_BYTES,
+        body_seconds: float = PACE_SECONDS,
         idle_seconds: float = 75,
     ) -> None:
-        """Idle is over a minute, so that who polls each minute keeps the connection. No line is so slow that it brings
-        less than a kilobyte a second."""
+        """Idle is over a minute, so that who polls each minute keeps the connection."""
         self.head_bytes, self.head_seconds, self.idle_seconds = head_bytes, head_seconds, idle_seconds
         self.body_bytes, self.body_seconds = body_bytes, body_seconds
 

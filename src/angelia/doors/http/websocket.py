@@ -5,7 +5,8 @@ is cut off at once, also where bytes for it are still waiting. A message costs n
 many frames it comes; pings cost none: one that finds earlier bytes unread has no answer, as the standard allows. Frames
 that come by the thousand are read a few in each turn of the loop, so that everybody else has a turn in between; and
 where they are small, one such connection after another, with pauses, so that everybody else has the interpreter, too.
-Whoever was not let in yet sends little in all, whatever it begins: beyond that it is told so, and closed.
+Whoever was not let in yet sends little in all, whatever it begins; a message that is not whole is bounded in time and
+together with all others (``arriving.py``). Beyond that its sender is told so, and the connection closed.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from uvicorn.server import ServerState
 from websockets.frames import CloseCode, Frame
 
 from angelia.bus.beat import PING_SECONDS, to_beat
+from angelia.doors.http.arriving import FREE_BYTES, PACE_BYTES, PACE_SECONDS, Growing
 from angelia.doors.http.connection import KEY, Connection
 from angelia.doors.http.trickle import trickle_of
 
@@ -42,13 +44,17 @@ class HubWebSocket(WebSocketsSansIOProtocol):
         self._frames, self._counted_since = 0, 0.0
         self._trickle = trickle_of(self.loop)
         self._of_stranger = 0  # bytes that came before it was let in
+        self._slow: asyncio.TimerHandle | None = None  # looks whether a message goes on coming
+        self._is_refused = False
 
     def data_received(self, data: bytes) -> None:
         """Parse a piece, and the rest in later turns; nothing more is read until then."""
-        if self._is_stranger:
+        if self._is_refused:
+            return
+        if (connection := self._connection) is not None and not connection.let_in:
             self._of_stranger += len(data)
             if self._of_stranger > STRANGERS_BYTES:
-                self._refuse()
+                self._refuse(CloseCode.MESSAGE_TOO_BIG, f"prove who you are first, within {STRANGERS_BYTES} bytes")
                 return
         self._unread += data
         if not self._goes_on and not self.read_paused:
@@ -57,18 +63,20 @@ class HubWebSocket(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
 
     @property
-    def _is_stranger(self) -> bool:
-        connection = self.app_state.get(KEY)
-        return isinstance(connection, Connection) and not connection.let_in
+    def _connection(self) -> Connection | None:
+        found = self.app_state.get(KEY)
+        return found if isinstance(found, Connection) else None
 
-    def _refuse(self) -> None:
-        """Say why, and throw away what it still sends."""
+    def _refuse(self, code: CloseCode, why: str) -> None:
+        """Say why, and throw away what is here and what still comes."""
+        self._is_refused = True
         self._unread.clear()
+        self._ended()
         if not self.handshake_complete:
             self._cut_off()
         elif not self.close_sent:
-            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"prove who you are first, within {STRANGERS_BYTES} bytes")
-            self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.MESSAGE_TOO_BIG})
+            self.conn.fail(code, why)
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": code})
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.close_sent = True
             self.transport.resume_reading()
@@ -85,8 +93,47 @@ class HubWebSocket(WebSocketsSansIOProtocol):
         piece = bytes(self._unread[:_PIECE_BYTES])
         del self._unread[:_PIECE_BYTES]
         super().data_received(piece)
-        if not self.read_paused:
+        if (connection := self._connection) is not None and connection.growing is not None:
+            self._look_at(connection.growing)
+        if not self.read_paused and not self._is_refused:
             self._read_on()
+
+    @property
+    def _begun_bytes(self) -> int:
+        """Of a message that is not whole."""
+        return len(self.conn.reader.buffer) + sum(map(len, self.frames))
+
+    def _look_at(self, growing: Growing) -> None:
+        if growing.is_too_much(self._begun_bytes):
+            self._refuse(
+                CloseCode.TRY_AGAIN_LATER, "too much has come that is not whole; try again, or in smaller parts"
+            )
+        elif growing.counted and self._slow is None:
+            self._slow = self.loop.call_later(PACE_SECONDS, self._go_on_coming, self._begun_bytes)
+        elif not growing.counted:
+            self._is_whole()
+
+    def _go_on_coming(self, before: int) -> None:
+        """A message has to; time in which this side does not read is nobody's fault."""
+        here = self._begun_bytes
+        if here - before < PACE_BYTES and not self.read_paused and not self._goes_on:
+            bounds = f"{PACE_BYTES} bytes in {PACE_SECONDS:g} s"
+            self._refuse(CloseCode.POLICY_VIOLATION, f"a message larger than {FREE_BYTES} bytes comes at {bounds}")
+        else:
+            self._slow = self.loop.call_later(PACE_SECONDS, self._go_on_coming, here)
+
+    def _is_whole(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _ended(self) -> None:
+        """Nothing more comes of a message that has begun."""
+        self.frames = []
+        self.conn.reader.buffer.clear()
+        self._is_whole()
+        if (connection := self._connection) is not None and connection.growing is not None:
+            connection.growing.is_too_much(0)
 
     def _read_on(self) -> None:
         if self.transport.is_closing():
@@ -136,6 +183,7 @@ class HubWebSocket(WebSocketsSansIOProtocol):
             self._turn.cancel()
         self._trickle.leave(self._go_on)
         self._unread.clear()
+        self._ended()
         super().connection_lost(exc)
 
     def handle_cont(self, event: Frame) -> None:
