@@ -79,18 +79,22 @@ class End(Enum):
     LOCK_LOST = auto()
 
 
-class _Ending:
-    """The end, once somebody has called for it; the first reason counts."""
+class Ending:
+    """The end, once somebody has called for it. The first reason counts, but whoever asks for the end gets it, also of a
+    hub that is about to replace itself."""
 
     def __init__(self) -> None:
         self.reason: End | None = None
         self._called = asyncio.Event()
 
     def call(self, reason: End) -> None:
-        self.reason = self.reason or reason
+        """End it, for this reason."""
+        if self.reason is None or (self.reason is End.STORE_FAILED and reason is End.ASKED):
+            self.reason = reason
         self._called.set()
 
     async def wait(self) -> End:
+        """Until somebody does."""
         await self._called.wait()
         assert self.reason is not None
         return self.reason
@@ -104,13 +108,13 @@ async def serve(
     announce: Callable[[list[str]], None],
     hang_up: Callable[[], None],
     files: int,
-) -> End:
-    """Serve on sockets that listen already, until the end.
+    ending: Ending,
+) -> None:
+    """Serve on sockets that listen already, until the end; its reason is the last that ``ending`` has.
 
     ``announce`` is told the addresses once the hub is ready; ``files`` is how many this process may have open.
     """
     limits = limits_of(settings)
-    ending = _Ending()
     _listen_to_signals(ending, hang_up)
     clock = SystemClock()
     store = await SqliteStore.open(
@@ -145,8 +149,7 @@ async def serve(
             log.info("the hub serves on %s, data folder %s", " and ".join(urls), settings.data_dir)
             announce(urls)
             hands = _begin_hands(tasks, settings, bus, keeper, tools, children, urls[0])
-            end = await ending.wait()
-            log.info("the hub is stopping: %s", _WORDS[end])
+            log.info("the hub is stopping: %s", _WORDS[await ending.wait()])
             children.grace_seconds = HURRY_SECONDS
             await _stop(bus, server, settings.stop_seconds, hands)
             for task in beside:
@@ -154,7 +157,6 @@ async def serve(
     finally:
         await _close(store)
     log.info("the hub has stopped")
-    return end
 
 
 def _urls(settings: Settings, tcp: Sequence[socket.socket]) -> list[str]:
@@ -188,7 +190,7 @@ _WORDS = {
 }
 
 
-def _listen_to_signals(ending: _Ending, hang_up: Callable[[], None]) -> None:
+def _listen_to_signals(ending: Ending, hang_up: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.call, End.ASKED)
@@ -211,7 +213,7 @@ async def _close(store: SqliteStore) -> None:
         log.error("the store did not close within %g s; what it has said is stored is on disk", CLOSE_SECONDS)
 
 
-async def _watch_lock(lock: FolderLock, ending: _Ending) -> None:
+async def _watch_lock(lock: FolderLock, ending: Ending) -> None:
     """A hub without its lock would be one of two. Its note, where the disk was full, is written once there is room."""
     while lock.holds():
         lock.catch_up()

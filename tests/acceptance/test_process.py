@@ -511,6 +511,25 @@ def test_after_a_failed_commit_it_replaces_itself_and_keeps_pid_lock_and_mail() 
 
 
 @linux_only
+def test_whoever_asks_a_hub_that_is_replacing_itself_for_its_end_gets_it() -> None:
+    """It was swallowed: the reason to stop was another one already. A reader that stands still makes it stop slowly."""
+    with Hub() as found, found.raw() as reader:
+        reader.sendall(b"GET /subscribe?agent=slow HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        eventually(lambda: found.get("/status").json["streams"] == 1)
+        for _ in range(8):
+            found.send("slow", "x" * 900_000, "hermes")
+        assert found.process is not None
+        _, most = resource.prlimit(found.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(found.pid, resource.RLIMIT_FSIZE, (4096, most))
+        found.post("/v1/messages", {"to": "openclaw", "text": "x" * 100_000, "from": "hermes"})
+        resource.prlimit(found.pid, resource.RLIMIT_FSIZE, (most, most))
+        eventually(lambda: "replaces itself" in found.output(), 10)
+        found.process.send_signal(signal.SIGTERM)
+        assert found.process.wait(3 * MARGIN) == 0
+        found.process = None
+
+
+@linux_only
 @pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_a_disk_that_stays_broken_ends_the_hub_after_a_few_tries() -> None:

@@ -56,10 +56,11 @@ def serve(
         stdio.leave_terminal(path)
         log.info("the terminal is gone; the hub goes on, and logs here. It ends with: angelia down")
 
+    ending = app.Ending()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
     try:
-        end = uvloop.run(app.serve(settings, lock, tcp, unix, announce, hang_up, _allow_files()))
+        uvloop.run(app.serve(settings, lock, tcp, unix, announce, hang_up, _allow_files(), ending))
     except (SettingsError, UnfitFolder):
         raise
     except Exception as error:
@@ -73,7 +74,8 @@ def serve(
         return exits.NO
     finally:
         handler.finish()
-    return {app.End.ASKED: exits.DONE, app.End.LOCK_LOST: exits.NO, app.End.STORE_FAILED: None}[end]
+    assert ending.reason is not None
+    return {app.End.ASKED: exits.DONE, app.End.LOCK_LOST: exits.NO, app.End.STORE_FAILED: None}[ending.reason]
 
 
 def _allow_files() -> int:
