@@ -80,8 +80,8 @@ class End(Enum):
 
 
 class Ending:
-    """The end, once somebody has called for it. The first reason counts, but whoever asks for the end gets it, also of a
-    hub that is about to replace itself."""
+    """The end, once somebody has called for it. The first reason counts, but whoever asks for the end gets it, of a hub
+    that is about to replace itself, too."""
 
     def __init__(self) -> None:
         self.reason: End | None = None

@@ -69,3 +69,23 @@ def test_mail_waits_while_the_hub_between_is_down_and_goes_when_it_is_back() -> 
 
         alpha.start()
         wait_state(alpha, told, "delivered")
+
+
+def test_who_removes_its_own_way_is_reached_by_the_other_one_at_once() -> None:
+    """The connection stays where only the other side dialled it; whom it led to does not."""
+    with hubs("near", "far", "server") as (near, far, server):
+        live(near, "ann")
+        for hub in (near, server):
+            connect(hub, "far", f"ws://127.0.0.1:{far.port}")
+        connect(near, "server", f"ws://127.0.0.1:{server.port}")
+        wait_knows(far, "ann")
+        assert near.call("DELETE", "/v1/connections/far", admin=True).status in (200, 204)
+        live(near, "bea")
+        wait_knows(far, "bea")
+        for agent in ("ann", "bea"):
+            sent = far.send(agent, "are you there?", "zoe", intent="request")["id"]
+            assert take(near, agent)["_meta"]["id"] == sent
+        rows = far.get("/v1/agents", admin=True).json["agents"]
+        assert {row["connection"] for row in rows if row["handle"].partition("@")[0] in ("ann", "bea")} == {
+            "near-server"
+        }

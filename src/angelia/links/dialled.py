@@ -62,7 +62,7 @@ async def _serve_hub(line: Line, dialled: Dialled, give_up: GiveUp) -> None:
         link = HubLink(line.bus, line.connection, pings=dialled.by_owner)
         ready.set_result(link)
         version = dialled.ready.get("version")
-        await line.hold(link.run(channel), speaks=Speaks.HUB, version=version, dialled_here=True)
+        await line.hold(link.run(channel), link.say_farewell, speaks=Speaks.HUB, version=version, dialled_here=True)
 
     try:
         await converse(line.bus, dialled.wire, session, handle)
@@ -87,7 +87,7 @@ async def _serve_hermes(line: Line, dialled: Dialled, here: str) -> None:
     trouble: Trouble | None = None
     try:
         version = dialled.ready.get("version")
-        await line.hold(run(), speaks=Speaks.HERMES, version=version, dialled_here=True)
+        await line.hold(run(), link.say_farewell, speaks=Speaks.HERMES, version=version, dialled_here=True)
     except* LineLost as group:
         how = first(group, LineLost)
         trouble = Trouble(Kind.UNREACHABLE, f"The line ended: {how}.", "It is dialled again by itself.")

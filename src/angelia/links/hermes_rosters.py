@@ -21,14 +21,13 @@ from angelia.bus.remotes import Pushed
 from angelia.links.channel import Refused
 from angelia.links.hermes_in import GATHER_SECONDS, POLL_SECONDS
 from angelia.links.hermes_out import AGAIN_THERE_SECONDS, SHORT_SECONDS, Call
-from angelia.links.port import LineLost
+from angelia.links.port import FAREWELL_SECONDS, LineLost
 from angelia.model.connection import Connection
 from angelia.model.errors import AngeliaError
 from angelia.protocol.bot_relay_answers import agents
 from angelia.protocol.bot_relay_rows import Row
 
 log = logging.getLogger("angelia.links")
-FAREWELL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)

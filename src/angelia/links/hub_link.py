@@ -7,12 +7,14 @@ What must stay true:
   back into its place, and goes again: its id absorbs a repeat.
 - What came by this link and has an outcome is told until the other side has that, too.
 - Rosters are told at the start, within a second of a change, and each minute; one that did not change is told in short.
+  A side that removes the connection tells an empty one first.
 - What the other side cannot take for now (its disk is full) waits, and the line stays.
 - A line that does not answer is ended here: pings find it where nothing else is said.
 """
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +31,7 @@ from angelia.bus.outcomes import far_outcomes, outcome_of, owed, told
 from angelia.bus.ports import Parcel
 from angelia.bus.rosters import ROSTERS, changes, rows_for_hub
 from angelia.links.channel import Channel, Refused
-from angelia.links.port import LineLost
+from angelia.links.port import FAREWELL_SECONDS, LineLost
 from angelia.model.connection import Connection
 from angelia.model.envelope import Envelope
 from angelia.model.errors import BadRequest, DiskFull
@@ -40,6 +42,7 @@ from angelia.protocol.gateway import Refusal
 from angelia.protocol.hub import AGAIN, GARBLED, Item, Spot, Stored
 from angelia.protocol.jsonrpc import UNKNOWN_METHOD, Request
 
+log = logging.getLogger("angelia.links")
 BATCH = 100  # in one call: as many as one claim gives
 ON_THEIR_WAY = 2  # batches: one is stored there while the next is written here
 HELD = 3  # batches: those, and one that is ready to go when the first of them has been stored
@@ -62,9 +65,12 @@ class HubLink:
         self._behind = Behind()
         self._told: str | None = None  # the digest of the roster that was told last
         self._heard: str | None = None  # and of the one that came last
+        self._channel: Channel | None = None
+        self._leaves = False
 
     async def run(self, channel: Channel) -> None:
         """Over a channel that runs, until it ends; raises ``LineLost`` (in a group)."""
+        self._channel = channel
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(fill(self._bus, self._carrier))
@@ -215,12 +221,24 @@ class HubLink:
                 if known or "rows" in params:  # who does not know what was told in full does not want to
                     await bus.clock.wait(watch.changed(ticket), to_beat(bus.clock.monotonic(), ROSTER_SECONDS))
 
+    async def say_farewell(self) -> None:
+        """The connection is to be removed: whom it led to here is no longer there, but by another way. Call it while
+        ``run`` runs."""
+        self._leaves = True
+        if self._channel is None:
+            return
+        try:
+            await self._channel.call("hub.roster", self._roster(anew=True), FAREWELL_SECONDS)
+        except (Refused, LineLost, TimeoutError) as error:
+            log.warning("%s may go on showing our agents: %s", self._link.name, error)
+
     def _roster(self, *, anew: bool) -> dict[str, object]:
         """As it is told: in full, unless it was told last. ``anew``: it may be another one."""
         if self._told is not None and not anew:
             return {"digest": self._told}
         bus = self._bus
-        rows, written = _to_fit(shapes.plain(rows_for_hub(bus, self._link)), bus.limits.frame_bytes - AROUND_BYTES)
+        there = [] if self._leaves else rows_for_hub(bus, self._link)
+        rows, written = _to_fit(shapes.plain(there), bus.limits.frame_bytes - AROUND_BYTES)
         digest = hashlib.sha256(written).hexdigest()[:32]
         return {"digest": digest} if digest == self._told else {"digest": digest, "rows": rows}
 

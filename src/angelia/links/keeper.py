@@ -118,8 +118,7 @@ class Keeper:
             connection = self._bus.neighbours.require(name)
             if connection.fixed:
                 raise BadRequest(f"The connection {connection.name} stands in the settings; remove it there.")
-            if (hermes := self._line(connection).hermes) is not None:
-                await hermes.say_farewell()
+            await self._line(connection).say_farewell()
             await self._give_up(connection)
 
     async def conditions(self) -> list[Condition]:

@@ -7,7 +7,7 @@ alone, and is told in plain words, once for each change.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from angelia.bus.core import Bus
@@ -40,6 +40,7 @@ class Line:
         self._free = asyncio.Event()
         self._free.set()
         self._link: asyncio.Task[None] | None = None
+        self._farewell: Callable[[], Awaitable[None]] | None = None
         self._replaced: list[int] = []  # when (UTC ms)
         self._since = self._down_since = bus.clock.now()
 
@@ -76,20 +77,28 @@ class Line:
         self._tried.set()
 
     async def hold(
-        self, link: Coroutine[Any, Any, None], *, speaks: Speaks, version: object, dialled_here: bool
+        self,
+        link: Coroutine[Any, Any, None],
+        farewell: Callable[[], Awaitable[None]],
+        *,
+        speaks: Speaks,
+        version: object,
+        dialled_here: bool,
     ) -> None:
-        """Run a link; the connection is up for as long. Raises what it raises, or ``Trouble`` where one is up."""
+        """Run a link; the connection is up for as long. Raises what it raises, or ``Trouble`` where one is up.
+        ``farewell``: has the other side forget who is here."""
         if not self._free.is_set():
             link.close()
             raise Trouble(Kind.REFUSED, "A link to it is up already.", "Nothing needs to be done.")
         self._free.clear()
         self.speaks, self.version, self.dialled_here = speaks, str(version or "")[:40], dialled_here
+        self._farewell = farewell
         self._change(up=True)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._link = tasks.create_task(link)
         finally:
-            self._link = None
+            self._link = self._farewell = None
             self._change(up=False)
             self._free.set()
 
@@ -118,6 +127,11 @@ class Line:
     def forget(self) -> None:
         """The connection is no more: nobody waits for a try."""
         self._tried.set()
+
+    async def say_farewell(self) -> None:
+        """The connection is to be removed: whom it led to here is forgotten there, where it is up."""
+        if self._farewell is not None:
+            await self._farewell()
 
     async def end(self) -> None:
         """End the link that is up; it has ended then."""

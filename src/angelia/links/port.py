@@ -13,6 +13,7 @@ from angelia.model.limits import MIB
 
 # Of what comes in one frame: all that an outbox of Hermes' collected in 900 s, a thousand of the longest texts.
 FRAME_BYTES = 64 * MIB
+FAREWELL_SECONDS = 5.0  # that whoever removes a connection waits for the other side to hear of it
 
 
 class Kind(StrEnum):

@@ -63,7 +63,7 @@ class Reception:
                     line, link = await entered
             except TimeoutError:
                 raise Trouble(Kind.REFUSED, "It did not prove itself in time.", "") from None
-            await line.hold(link.run(channel), speaks=Speaks.HUB, version=None, dialled_here=False)
+            await line.hold(link.run(channel), link.say_farewell, speaks=Speaks.HUB, version=None, dialled_here=False)
 
         try:
             await converse(self._bus, wire, session, handle)
