@@ -130,3 +130,91 @@ def test_what_is_wrong_with_its_disk_is_named(running: Hub, options: str, name: 
     assert looked.returncode == 1, looked.stderr
     state, text, mend = findings(looked.stdout)[name]
     assert (state, says in text, mends in mend) == ("wrong", True, True), (state, text, mend)
+
+
+@contextmanager
+def closed_again(*paths: Path, mode: int = 0o644) -> Iterator[None]:
+    """So wide for others, and as it was before."""
+    before = {path: path.stat().st_mode & 0o777 for path in paths}
+    for path in paths:
+        path.chmod(mode)
+    try:
+        yield
+    finally:
+        for path, was in before.items():
+            path.chmod(was)
+
+
+def wide(looked: "subprocess.CompletedProcess[str]", name: str) -> list[tuple[str, str, str]]:
+    checks = json.loads(looked.stdout)["checks"]
+    return [(each["state"], each["text"], each["mend"]) for each in checks if each["name"] == name]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_secrets_that_are_open_to_others_are_named_each_with_what_closes_it(runs: bool) -> None:
+    with hub() as found:
+        assert found.run("join", "scout").returncode == 0
+        secrets = [found.folder / name for name in ("admin.token", "link.key", "tokens/scout")]
+        if not runs:
+            found.stop()
+        assert wide(found.run("doctor", "--json"), "files") == [("ok", "none in the folder is open to other users", "")]
+        with closed_again(*secrets):
+            looked = found.run("doctor", "--json")
+            assert looked.returncode == 1
+            named = wide(looked, "secret")
+            assert [(state, text.split()[0]) for state, text, _ in named] == [("wrong", str(path)) for path in secrets]
+            for _, text, mend in named:
+                assert "mode 644" in text
+                subprocess.run(shlex.split(mend.partition(";")[0]), check=True)
+            assert not wide(found.run("doctor", "--json"), "secret")
+
+
+def test_a_folder_of_turns_that_is_open_to_others_is_wrong_since_no_hub_starts_on_it() -> None:
+    with hub() as found:
+        found.stop()
+        with closed_again(found.folder / "turns", mode=0o755):
+            assert found.run("up", "--port", str(found.port)).returncode == 78
+            ((state, text, mend),) = wide(found.run("doctor", "--json"), "folder")
+            assert (state, mend) == ("wrong", f"chmod 700 {found.folder}/turns")
+            assert "mode 755" in text
+
+
+def test_a_store_that_is_open_to_others_is_doubtful_since_a_start_closes_it() -> None:
+    with hub() as found:
+        found.stop()
+        (found.folder / "angelia.db").chmod(0o644)
+        ((state, text, mend),) = wide(found.run("doctor", "--json"), "files")
+        assert (state, "angelia.db" in text, mend) == ("doubtful", True, f"chmod -R go= {found.folder}")
+        found.start()
+        ((state, _, _),) = wide(found.run("doctor", "--json"), "files")
+        assert state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda path: path.write_bytes(bytes(range(256)) * 16), "is damaged"),
+        (lambda path: (path.unlink(), path.mkdir()), "is no file"),
+    ],
+)
+def test_a_store_that_is_none_is_told_before_a_hub_is_started(spoil: Callable[[Path], None], says: str) -> None:
+    with hub() as found:
+        assert found.run("backup").returncode == 0
+        found.stop()
+        (copy,) = (found.folder / "backups").iterdir()
+        spoil(found.folder / "angelia.db")
+        state, text, mend = findings(found.run("doctor", "--json").stdout)["store"]
+        assert (state, says in text) == ("wrong", True)
+        assert mend.endswith(f"Put the newest copy back: angelia restore {copy} --data-dir {found.folder}")
+
+
+def test_a_file_in_the_place_of_the_folder_is_told(running: Hub) -> None:
+    file = running.base / "a-file"
+    file.write_text("x")
+    for given in (file, file / "inner"):
+        looked = running.run("doctor", "--json", "--data-dir", str(given))
+        assert looked.returncode == 1
+        state, text, mend = findings(looked.stdout)["data folder"]
+        assert (state, text) == ("wrong", f"{file} is no folder")
+        assert "--data-dir" in mend
+        assert "Traceback" not in looked.stderr

@@ -13,7 +13,7 @@ from angelia.cli import exits, parse, say, session
 from angelia.cli.copies import taken
 from angelia.model.errors import AngeliaError
 from angelia.settings import Settings
-from angelia.storage.folder import UnfitFolder
+from angelia.storage.folder import STORE, UnfitFolder
 from angelia.storage.lock import FolderLock, FolderTaken, who_holds
 from angelia.storage.sqlite.copying import back_up
 from angelia.storage.sqlite.looking import Pace
@@ -52,7 +52,7 @@ def run(argv: list[str], settings: Settings) -> int:
 
 
 def _of_the_folder(data_dir: str, file: str | None) -> Copy:
-    store = Path(data_dir, "angelia.db")
+    store = Path(data_dir, STORE)
     if not store.exists():
         raise exits.Refused(f"{data_dir} holds no store: there is nothing to back up")
     lock = FolderLock.acquire(data_dir)

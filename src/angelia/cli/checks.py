@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Any
 
 from angelia import __version__
-from angelia.cli import stranger
+from angelia.cli import session, stranger
 from angelia.client.calls import Calls
 from angelia.client.errors import ClientError, TimedOut
 from angelia.client.find import Address
@@ -85,7 +86,7 @@ def data_folder(settings: Settings) -> Iterator[Finding]:
     except folder.UnfitFolder as error:
         yield Finding("file system", WRONG, str(error), "choose a folder on a disk of this machine: --data-dir")
     if not os.path.isdir(path):
-        yield Finding("data folder", OK, f"{path} is not there yet; angelia up makes it")
+        yield _not_there(settings)
         return
     yield _privacy(path)
     found = os.statvfs(path)
@@ -94,24 +95,37 @@ def data_folder(settings: Settings) -> Iterator[Finding]:
     yield Finding("disk", state, f"{free / 1024**3:.1f} GiB free", "" if state == OK else "make room on this disk")
 
 
+def _not_there(settings: Settings) -> Finding:
+    nearest = settings.data_dir
+    while not os.path.lexists(nearest):
+        nearest = os.path.dirname(nearest)
+    if not os.path.isdir(nearest):
+        mend = "move it away, or choose another folder: --data-dir"
+        return Finding("data folder", WRONG, f"{nearest} is no folder", mend)
+    text = f"{settings.data_dir} is not there yet; {session.command(settings, 'up')} makes it"
+    return Finding("data folder", OK, text)
+
+
 def _privacy(path: str) -> Finding:
     here = os.stat(path)
     if here.st_uid != os.geteuid():
-        return Finding("data folder", WRONG, f"{path} belongs to uid {here.st_uid}", f"chown -R {os.geteuid()} {path}")
+        return Finding(
+            "data folder", WRONG, f"{path} belongs to uid {here.st_uid}", f"chown -R {os.geteuid()} {quote(path)}"
+        )
     if stat.S_IMODE(here.st_mode) & 0o077:
-        return Finding("data folder", WRONG, f"{path} is open to other users", f"chmod 700 {path}")
+        return Finding("data folder", WRONG, f"{path} is open to other users", f"chmod 700 {quote(path)}")
     if folder.is_read_only(path):
         text = f"{path} is on a file system that is mounted read-only"
         return Finding("data folder", WRONG, text, "mount it for writing, or choose another folder: --data-dir")
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        return Finding("data folder", WRONG, f"{path} cannot be written to", f"chmod 700 {path}")
+        return Finding("data folder", WRONG, f"{path} cannot be written to", f"chmod 700 {quote(path)}")
     return Finding("data folder", OK, f"{path}, private")
 
 
 def hub(settings: Settings, holder: Holder | None) -> Iterator[Finding]:
     """The lock, who holds it, and what answers on the socket and on the port."""
     if holder is None:
-        yield Finding("hub", WRONG, f"none runs on {settings.data_dir}", "start it: angelia up")
+        yield Finding("hub", WRONG, f"none runs on {settings.data_dir}", f"start it: {session.command(settings, 'up')}")
         for host in settings.hosts if settings.port else ():
             yield _free(host, settings.port)
         return
@@ -120,9 +134,10 @@ def hub(settings: Settings, holder: Holder | None) -> Iterator[Finding]:
         return
     yield Finding("hub", OK, str(holder))
     same = holder.version == __version__
-    mend = "" if same else "start the hub again, so that both are the same: angelia up --replace"
+    replacing = session.command(settings, "up --replace")
+    mend = "" if same else f"start the hub again, so that both are the same: {replacing}"
     yield Finding("version", OK if same else DOUBTFUL, f"the hub is {holder.version}, this is {__version__}", mend)
-    yield _socket(holder)
+    yield _socket(holder, f"start the hub again: {replacing}")
 
 
 def _free(host: str, port: int) -> Finding:
@@ -132,18 +147,18 @@ def _free(host: str, port: int) -> Finding:
     return Finding("port", WRONG, f"{who} is on {host}, port {port}", "end that program, or choose a port: --port")
 
 
-def _socket(holder: Holder) -> Finding:
+def _socket(holder: Holder, mend: str) -> Finding:
     path = holder.socket or ""
     try:
         mode = os.lstat(path).st_mode
     except OSError as error:
-        return Finding("socket", WRONG, f"{path}: {error.strerror}", "start the hub again: angelia up --replace")
+        return Finding("socket", WRONG, f"{path}: {error.strerror}", mend)
     if not stat.S_ISSOCK(mode) or stat.S_IMODE(mode) & 0o077:
-        return Finding("socket", WRONG, f"{path} is not a private socket", "start the hub again: angelia up --replace")
+        return Finding("socket", WRONG, f"{path} is not a private socket", mend)
     return Finding("socket", OK, f"{path}, private")
 
 
-def health(address: Address, holder: Holder) -> Generator[Finding, None, bool]:
+def health(address: Address, holder: Holder, settings: Settings) -> Generator[Finding, None, bool]:
     """Whether it is our hub that answers at an address, whether it is well, and what it takes the time to be. Returns
     False where it took the call and did not answer: it hangs, and whatever else is asked of it would only wait."""
     name = f"health at {address}"
@@ -152,16 +167,18 @@ def health(address: Address, holder: Holder) -> Generator[Finding, None, bool]:
             found = calls.health()
     except TimedOut as error:
         text = f"{error}; what else is asked of it was not looked at"
-        yield Finding(name, WRONG, text, "look at the hub's log; if it stays so, angelia down, then angelia up")
+        down, up = (session.command(settings, word) for word in ("down", "up"))
+        yield Finding(name, WRONG, text, f"look at the hub's log; if it stays so: {down} && {up}")
         return False
     except ClientError as error:
-        yield Finding(name, WRONG, str(error), "look at the hub's log, and start it again: angelia up --replace")
+        again = session.command(settings, "up --replace")
+        yield Finding(name, WRONG, str(error), f"look at the hub's log, and start it again: {again}")
         return True
-    yield from _answered(name, found, holder)
+    yield from _answered(name, found, holder, settings)
     return True
 
 
-def _answered(name: str, found: dict[str, Any], holder: Holder) -> Iterator[Finding]:
+def _answered(name: str, found: dict[str, Any], holder: Holder, settings: Settings) -> Iterator[Finding]:
     if found.get("pid") != holder.pid and not holder.elsewhere:
         text = f"another hub answers there: pid {found.get('pid')}, data folder {found.get('data_dir')}"
         yield Finding(name, WRONG, text, "stop one of the two")
@@ -173,7 +190,8 @@ def _answered(name: str, found: dict[str, Any], holder: Holder) -> Iterator[Find
     drift = _drift(found)
     if abs(drift) > _CLOCK_SECONDS:
         text = f"the hub's time is {drift:+.0f} s off this machine's, whose clock was set while it ran"
-        yield Finding("clock of the hub", DOUBTFUL, text, "start the hub again: angelia up --replace")
+        again = session.command(settings, "up --replace")
+        yield Finding("clock of the hub", DOUBTFUL, text, f"start the hub again: {again}")
 
 
 def _drift(found: dict[str, object]) -> float:

@@ -16,8 +16,9 @@ READY_SECONDS = 30.0
 READY = b"ready\n"
 
 
-def start(log_path: str, *, as_json: bool = False) -> int:
-    """Start this very command again, detached; the exit code. ``as_json``: what goes wrong is told as JSON."""
+def start(log_path: str, ending: str, *, as_json: bool = False) -> int:
+    """Start this very command again, detached; the exit code. ``ending``: the command that ends it. ``as_json``: what
+    goes wrong is told as JSON."""
     log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     begun_at = os.lseek(log, 0, os.SEEK_END)
     reader, writer = os.pipe()
@@ -31,7 +32,7 @@ def start(log_path: str, *, as_json: bool = False) -> int:
     words = _read_until_ready(reader)
     if words is not None and words.startswith(READY):
         stdio.tell(words.removeprefix(READY).decode())
-        stdio.tell(f"It runs on without this terminal. Its log: {log_path}\nIt ends with: angelia down")
+        stdio.tell(f"It runs on without this terminal. Its log: {log_path}\nIt ends with: {ending}")
         return exits.DONE
     ended, status = os.waitpid(child, os.WNOHANG if words is None else 0)
     tail = hub_log.end_of(log_path, begun_at)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from angelia.cli import checks, exits, parse, say, session
 from angelia.cli.checks import DOUBTFUL, OK, WRONG, Finding
 from angelia.cli.condition import condition
+from angelia.cli.kept import kept
 from angelia.cli.linked import linked
 from angelia.cli.round_trip import round_trips
 from angelia.cli.woken import woken
@@ -43,6 +44,7 @@ def run(argv: list[str], settings: Settings) -> int:
 def _everything(settings: Settings) -> Iterator[Finding]:
     yield from checks.machine(settings)
     yield from checks.data_folder(settings)
+    yield from kept(settings)
     holder = checks.holder_of(settings)
     yield from checks.hub(settings, holder)
     if holder is None or not holder.ready:
@@ -50,16 +52,16 @@ def _everything(settings: Settings) -> Iterator[Finding]:
     note = read_note(settings.data_dir)
     addresses = _addresses(note, holder)
     for address in addresses:
-        if not (yield from checks.health(address, holder)):
+        if not (yield from checks.health(address, holder, settings)):
             return
     if note.get("tokens_only"):
         # The owner's token never travels by TCP.
         addresses = [address for address in addresses if address.path]
     yield from round_trips(addresses, Address(path=holder.socket) if holder.socket else None)
     if holder.socket:
-        yield from condition(Address(path=holder.socket))
-        yield from woken(Address(path=holder.socket))
-        yield from linked(Address(path=holder.socket))
+        yield from condition(Address(path=holder.socket), settings)
+        yield from woken(Address(path=holder.socket), settings)
+        yield from linked(Address(path=holder.socket), settings)
 
 
 def _addresses(note: dict[str, object], holder: Holder) -> list[Address]:

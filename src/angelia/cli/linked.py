@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from angelia.cli import session
 from angelia.cli.checks import DOUBTFUL, OK, WRONG, Finding
 from angelia.cli.connections import state
 from angelia.cli.dialling import why
@@ -19,10 +20,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from angelia.settings import Settings
+
 _ANSWER_SECONDS = 5.0
 
 
-def linked(socket: Address) -> Iterator[Finding]:
+def linked(socket: Address, settings: Settings) -> Iterator[Finding]:
     """One finding for each connection."""
     with Calls(socket, answer_seconds=_ANSWER_SECONDS) as hub:
         try:
@@ -31,10 +34,10 @@ def linked(socket: Address) -> Iterator[Finding]:
             yield Finding("connections", WRONG, f"the hub does not list them: {error}", "look at the hub's log")
             return
     for connection in connections:
-        yield _found(connection)
+        yield _found(connection, settings)
 
 
-def _found(connection: dict[str, Any]) -> Finding:
+def _found(connection: dict[str, Any], settings: Settings) -> Finding:
     name = f"connection {connection.get('name')}"
     if connection.get("up"):
         if connection.get("warning"):
@@ -44,4 +47,5 @@ def _found(connection: dict[str, Any]) -> Finding:
         return Finding(name, OK, f"{state(connection)}; only the other side dials")
     kind = DOUBTFUL if connection.get("kind") in (None, "unreachable") else WRONG
     text = f"{state(connection)}; {why(connection)}"
-    return Finding(name, kind, text, str(connection.get("advice") or "angelia connections shows how it stands"))
+    showing = f"{session.command(settings, 'connections')} shows how it stands"
+    return Finding(name, kind, text, str(connection.get("advice") or showing))

@@ -46,11 +46,12 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """What is wrong with the arguments: with the usage beside it, or for programs as any other error."""
-        from angelia.model.tokens import masked  # noqa: PLC0415 - for those commands alone that fail
+        from angelia.cli.show import visible  # noqa: PLC0415 - for those commands alone that fail
+        from angelia.model.tokens import masked  # noqa: PLC0415 - the same
 
         if self.as_json:
             raise UsageError(message)
-        super().error(masked(message))
+        super().error(visible(masked(message), multiline=False))
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

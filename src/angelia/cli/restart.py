@@ -59,7 +59,7 @@ def may_restart(earlier: Handover | None, ran: float, wait: Callable[[float], No
     if quick > QUICK_TRIES:
         raise GivingUp(
             f"The store failed again after {QUICK_TRIES} restarts within {QUICK_SECONDS:g} s of one another: the hub "
-            "gives up. What was accepted is on disk. Look at the disk, then: angelia doctor"
+            "gives up. What was accepted is on disk."
         )
     wait(QUICK_SECONDS - ran)
     return quick

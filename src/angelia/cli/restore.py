@@ -34,11 +34,11 @@ def run(argv: list[str], settings: Settings) -> int:
         folder.prepare(settings.data_dir)
         lock = FolderLock.acquire(settings.data_dir)
         try:
-            done = restore(file, Path(settings.data_dir, "angelia.db"), time.time_ns() // 1_000_000)
+            done = restore(file, Path(settings.data_dir, folder.STORE), time.time_ns() // 1_000_000)
         finally:
             lock.release()
     except FolderTaken as error:
-        return taken(error, "Stop it first: angelia down")
+        return taken(error, f"Stop it first: {session.command(settings, 'down')}")
     except (AngeliaError, folder.UnfitFolder) as error:
         raise exits.Refused(str(error)) from None
     if given.json:
@@ -47,7 +47,8 @@ def run(argv: list[str], settings: Settings) -> int:
     say.line(f"restored {done.messages} messages and {done.deliveries} deliveries from {file}")
     if done.kept is not None:
         say.line(f"what was there is in {done.kept}")
-    say.line("readers begin anew, and may get again what they have had since the copy was made; start it: angelia up")
+    starting = session.command(settings, "up")
+    say.line(f"readers begin anew, and may get again what they have had since the copy was made; start it: {starting}")
     return exits.DONE
 
 

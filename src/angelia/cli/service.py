@@ -78,8 +78,9 @@ def _install(service: Service, settings: Settings) -> int:
                 say.aside(f"it runs on as it was until: {service.restart}")
             return exits.DONE
         if holder is not None:
+            ending = session.command(settings, "down")
             starting = " && ".join(" ".join(words) for words in service.start)
-            say.aside(f"A hub serves the folder already: {holder}. Hand it over: angelia down && {starting}")
+            say.aside(f"A hub serves the folder already: {holder}. Hand it over: {ending} && {starting}")
             return exits.DONE
         for words in service.start:
             supervised.run(words)

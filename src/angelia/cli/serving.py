@@ -14,7 +14,7 @@ from collections.abc import Callable
 import uvloop
 
 from angelia import app
-from angelia.cli import exits, hub_log, stdio
+from angelia.cli import exits, hub_log, session, stdio
 from angelia.model.errors import AngeliaError, OutcomeUnknown
 from angelia.settings import Settings, SettingsError
 from angelia.storage.folder import UnfitFolder
@@ -54,7 +54,7 @@ def serve(
             log.info("SIGHUP means nothing to a hub without a terminal; it goes on")
             return
         stdio.leave_terminal(path)
-        log.info("the terminal is gone; the hub goes on, and logs here. It ends with: angelia down")
+        log.info("the terminal is gone; the hub goes on, and logs here; end it: %s", session.command(settings, "down"))
 
     ending = app.Ending()
     gc.freeze()

@@ -44,16 +44,16 @@ class NoHubHere(NoHub):
         """``advised``: say how to start one, too."""
         super().__init__(settings.data_dir, "no hub runs on it")
         words = f"no hub runs on {settings.data_dir}"
-        self.args = (f"{words}; start one with: {start(settings)}" if advised else words,)
+        self.args = (f"{words}; start one with: {command(settings, 'up')}" if advised else words,)
 
 
-def start(settings: Settings) -> str:
-    """The command that starts a hub on the data folder."""
+def command(settings: Settings, words: str) -> str:
+    """``angelia`` with these words, as a hint shows it: it means this data folder, wherever it is typed."""
     if "data_dir" not in settings.origins:
-        return "angelia up"
+        return f"angelia {words}"
     from shlex import quote  # noqa: PLC0415 - only for this sentence
 
-    return f"angelia up --data-dir {quote(settings.data_dir)}"
+    return f"angelia {words} --data-dir {quote(settings.data_dir)}"
 
 
 class Way:
@@ -112,7 +112,8 @@ def owner(settings: Settings) -> Way:
     except NoHub as error:
         if settings.hub_url:
             raise
-        raise NoHub(error.where, f"{error.why}; nor does {settings.data_dir} have one. Start it: angelia up") from None
+        why = f"{error.why}; nor does {settings.data_dir} have one. Start it: {command(settings, 'up')}"
+        raise NoHub(error.where, why) from None
     if socket is not None:
         return Way(Address(path=socket), OWNER, None)
     raise Refused(

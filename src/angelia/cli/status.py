@@ -28,6 +28,7 @@ LINES, COLUMNS = 23, 80  # one line is left for the prompt
 PROBLEMS = 6
 HEADERS = ("AGENT", "STATE", "QUEUED", "OLDEST")
 _LOG_BYTES = 16_384
+_BROKEN = "could not be put right"  # as the hub says of its store: no hub gets over that by itself
 _FAULT = re.compile(r" (?:error|critical): |\"level\": \"(?:error|critical)\"")
 
 
@@ -50,8 +51,8 @@ def run(argv: list[str], settings: Settings) -> int:
             say.aside(words)
         if isinstance(error, session.NoHubHere):
             raise
-        raise NoHub(error.where, f"{error.why}. Start it: angelia up") from None
-    well = health.get("status") == "ok"
+        raise NoHub(error.where, f"{error.why}. Start it: {session.command(settings, 'up')}") from None
+    well = health.get("status") == "ok" and not any(_BROKEN in _words(each) for each in status.get("problems") or [])
     if given.json:
         say.data({**status, "health": health})
         return exits.DONE if well else exits.NO

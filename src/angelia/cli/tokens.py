@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 
 from angelia.cli.exits import Refused, UsageError
 
+FOLDER = "tokens"  # in the data folder
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +33,7 @@ def check_name(name: str) -> str:
 
 def find(data_dir: str, name: str) -> str | None:
     """The path of an agent's token, or None where this folder has none."""
-    folder = os.path.join(data_dir, "tokens")
+    folder = os.path.join(data_dir, FOLDER)
     with suppress(OSError):
         for entry in os.listdir(folder):
             if entry.lower() == check_name(name).lower():
@@ -93,7 +95,7 @@ def one_at_a_time(data_dir: str) -> Iterator[None]:
 
 
 def _folder(data_dir: str) -> str:
-    folder = os.path.join(data_dir, "tokens")
+    folder = os.path.join(data_dir, FOLDER)
     os.makedirs(data_dir, mode=0o700, exist_ok=True)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     os.chmod(folder, 0o700)

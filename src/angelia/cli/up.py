@@ -53,7 +53,8 @@ def run(argv: list[str], settings: Settings) -> int:
         _tell(settings, given, "wrong_settings", str(error))
         return exits.WRONG_SETTINGS
     except FolderTaken as error:
-        _tell(settings, given, "taken", f"{error} Nothing was changed; to stop it and take over: angelia up --replace")
+        replacing = session.command(settings, "up --replace")
+        _tell(settings, given, "taken", f"{error} Nothing was changed; to stop it and take over: {replacing}")
         return exits.TAKEN
     except _NotReplaced as error:
         _tell(settings, given, "not_stopped", str(error))
@@ -108,7 +109,7 @@ def _detach(settings: Settings, given: argparse.Namespace) -> int:
             raise FolderTaken(holder)
         _stop(settings, given, holder)
     _check_limits(settings)
-    return detach.start(log_path(settings), as_json=given.json)
+    return detach.start(log_path(settings), session.command(settings, "down"), as_json=given.json)
 
 
 def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int:
@@ -192,6 +193,13 @@ def _taken(settings: Settings, given: argparse.Namespace, error: listen.AddressT
     who = stranger.who_answers(error.host, error.port)
     other = error.port % 65535 + 1
     words = f"{error} by {who}. Nothing was changed; choose another port, such as --port {other}"
+    if who == stranger.NOBODY:
+        # SO_REUSEADDR binds over what is left of a listener's connections, not over a near end that did not ask for it.
+        words = (
+            f"{error}, though nobody listens there: it is the near end of a connection, or was within the last minute, "
+            "or a program keeps it without listening. Nothing was changed; try again in a minute, or choose another "
+            f"port, such as --port {other}"
+        )
     _tell(settings, given, "taken", words)
     return exits.TAKEN
 
@@ -202,9 +210,10 @@ def _restart(settings: Settings, given: argparse.Namespace, lock: FolderLock, po
         quick = restart.may_restart(given.handover, time.monotonic() - started, restart.pause)
         restart.replace_self(lock, port, quick)
     except restart.GivingUp as error:
-        _tell(settings, given, "giving_up", str(error))
+        words = f"{error} Look at the disk, then: {session.command(settings, 'doctor')}"
+        _tell(settings, given, "giving_up", words)
     except OSError as error:
-        words = f"the hub cannot start itself again ({error.strerror}); start it: angelia up"
+        words = f"the hub cannot start itself again ({error.strerror}); start it: {session.command(settings, 'up')}"
         _tell(settings, given, "giving_up", words)
     return exits.NO
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from angelia.cli import session
 from angelia.cli.checks import DOUBTFUL, OK, WRONG, Finding
 from angelia.client.calls import Calls
 from angelia.client.errors import ClientError
@@ -16,10 +17,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from angelia.settings import Settings
+
 _ANSWER_SECONDS = 5.0
 
 
-def woken(socket: Address) -> Iterator[Finding]:
+def woken(socket: Address, settings: Settings) -> Iterator[Finding]:
     """One finding for each agent that has an adapter."""
     with Calls(socket, answer_seconds=_ANSWER_SECONDS) as hub:
         try:
@@ -29,20 +32,21 @@ def woken(socket: Address) -> Iterator[Finding]:
             return
         for agent in agents:
             if agent.get("adapter"):
-                yield _found(hub, str(agent.get("handle")))
+                yield _found(hub, str(agent.get("handle")), settings)
 
 
-def _found(hub: Calls, handle: str) -> Finding:
+def _found(hub: Calls, handle: str, settings: Settings) -> Finding:
     name = f"agent {handle}"
+    join, wake = (session.command(settings, f"{word} {handle}") for word in ("join", "wake"))
     try:
         seen = hub.check_agent(handle)
     except ClientError as error:
-        return Finding(name, WRONG, f"it cannot be looked at: {error}", f"join it anew: angelia join {handle}")
+        return Finding(name, WRONG, f"it cannot be looked at: {error}", f"join it anew: {join}")
     if seen.get("problem"):
-        return Finding(name, WRONG, f"{_what(seen)}: {seen['problem']}", f"then try it: angelia wake {handle}")
+        return Finding(name, WRONG, f"{_what(seen)}: {seen['problem']}", f"then try it: {wake}")
     notes = [str(note) for note in seen.get("notes") or []]
     text = "; ".join([f"{_what(seen)}, by {_ways(seen)}", *notes])
-    return Finding(name, DOUBTFUL if notes else OK, text, f"try it: angelia wake {handle}" if notes else "")
+    return Finding(name, DOUBTFUL if notes else OK, text, f"try it: {wake}" if notes else "")
 
 
 def _what(seen: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import pytest
 from angelia.cli.checks import DOUBTFUL, OK, WRONG, Finding
 from angelia.cli.condition import condition
 from angelia.client.find import Address
+from angelia.settings import load
 from angelia.storage.sqlite.damage import TROUBLE
 from tests.fakes.fake_hub import FakeHub, answer, problem
 
@@ -16,7 +17,7 @@ DEAD = "1 dead letter: angelia dead lists them"
 
 
 def found(data_dir: Path) -> list[Finding]:
-    return list(condition(Address(path=str(data_dir / "hub.sock"))))
+    return list(condition(Address(path=str(data_dir / "hub.sock")), load({})))
 
 
 def test_all_that_the_hub_says_is_wrong_is_shown_with_advice(hub: FakeHub, data_dir: Path) -> None:

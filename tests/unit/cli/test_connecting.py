@@ -14,6 +14,7 @@ import pytest
 from angelia.cli.checks import DOUBTFUL, OK, WRONG, Finding
 from angelia.cli.linked import linked
 from angelia.client.find import Address
+from angelia.settings import load
 from tests.acceptance.hub import environment
 from tests.fakes.fake_hub import FakeHub, answer, problem
 from tests.unit.cli.conftest import Run
@@ -312,7 +313,7 @@ def test_no_code_is_wrong_usage_and_a_wrong_one_is_told(hub: FakeHub) -> None:
 
 def looked(hub: FakeHub, data_dir: Path, listed: Any) -> list[tuple[str, str, str, str]]:
     hub.on(LIST, listed)
-    found: list[Finding] = list(linked(Address(path=str(data_dir / "hub.sock"))))
+    found: list[Finding] = list(linked(Address(path=str(data_dir / "hub.sock")), load({})))
     return [(each.name, each.state, each.text, each.mend) for each in found]
 
 
@@ -324,7 +325,7 @@ def test_doctor_says_how_each_connection_stands(hub: FakeHub, data_dir: Path) ->
         (DOUBTFUL, "let one relay do the work there"),
         (OK, ""),
         (DOUBTFUL, "Start the hub there: angelia up"),
-        (WRONG, "angelia connections shows how it stands"),
+        (WRONG, f"angelia connections --data-dir {data_dir} shows how it stands"),
     ]
     assert seen[0] == ("connection mac", OK, "up 3 h, 2 agents known behind it", "")
     assert seen[3][2] == "down 5 min; it cannot be reached: Nobody listens at mac:18900."

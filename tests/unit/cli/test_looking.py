@@ -222,6 +222,18 @@ def test_status_of_a_hub_that_is_well(run: Run, hub: FakeHub) -> None:
     assert lines[7].split() == ["hermes", "online", "0"]  # it has none that waits
 
 
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_status_of_a_store_that_could_not_be_put_right_ends_with_1(
+    run: Run, hub: FakeHub, words: tuple[str, ...]
+) -> None:
+    status(hub, problems=("the store's file is damaged, and that could not be put right: hub.log says what to do",))
+    code, out, _ = run("status", *words)
+    assert code == 1
+    assert "the store's file is damaged" in out
+    status(hub, problems=("2 dead letters: angelia dead lists them",))
+    assert run("status", *words)[0] == 0
+
+
 def test_status_says_what_is_wrong_first(run: Run, hub: FakeHub) -> None:
     status(hub, well=False, problems=("the store does not write", {"text": f"x{EVIL}"}))
     code, out, _ = run("status")

@@ -5,6 +5,7 @@ import argparse
 import pytest
 
 from angelia.cli import parse
+from tests.unit.cli.conftest import Run
 
 
 def made() -> argparse.ArgumentParser:
@@ -58,6 +59,17 @@ def test_wrong_usage_ends_with_2(words: list[str], capsys: pytest.CaptureFixture
         parse.parse(made(), words)
     assert end.value.code == 2
     assert "usage: angelia try" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["message", "\x1b[31m"], ["send", "bob", "hi", "--wait", "\x1b[31m"], ["dead", "\x1b[31m"], ["up", "\x1b[31m"]],
+)
+def test_what_was_typed_wrong_is_shown_and_not_obeyed_by_the_terminal(run: Run, words: list[str]) -> None:
+    code, out, err = run(*words)
+    assert code == 2
+    assert "\x1b" not in out + err
+    assert "\\x1b[31m" in err
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_folder_that_is_served_is_handed_over_by_a_person(run: Run, home: Path
         code, _, err = run("service", "install", "--kind", "systemd")
         hub.communicate(b"\n")
     assert code == 0
-    assert "angelia down && systemctl --user start angelia.service" in err
+    assert f"angelia down --data-dir {home} && systemctl --user start angelia.service" in err
     assert "systemctl --user start angelia.service" not in asked(home)
 
 

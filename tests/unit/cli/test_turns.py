@@ -10,6 +10,7 @@ import pytest
 from angelia.cli.checks import DOUBTFUL, OK, WRONG, Finding
 from angelia.cli.woken import woken
 from angelia.client.find import Address
+from angelia.settings import load
 from tests.fakes.fake_hub import FakeHub, answer, problem
 from tests.unit.cli.conftest import Run
 
@@ -158,7 +159,7 @@ SEEN = {"kind": "hermes", "program": "/usr/bin/hermes", "version": "0.9", "ways"
 def looked(hub: FakeHub, data_dir: Path, seen: Any) -> list[tuple[str, str, str, str]]:
     rows = [{"handle": "scout", "adapter": {"kind": "hermes"}}, {"handle": "ann", "adapter": None}, {"handle": "bob"}]
     hub.on("GET /v1/agents", answer({"agents": rows})).on("GET /v1/agents/scout/check", seen)
-    found: list[Finding] = list(woken(Address(path=str(data_dir / "hub.sock"))))
+    found: list[Finding] = list(woken(Address(path=str(data_dir / "hub.sock")), load({})))
     return [(each.name, each.state, each.text, each.mend) for each in found]
 
 
@@ -173,14 +174,18 @@ def test_doctor_looks_at_each_agent_that_is_woken(hub: FakeHub, data_dir: Path) 
 def test_doctor_says_what_is_wrong_and_how_to_try_it(hub: FakeHub, data_dir: Path) -> None:
     gone = {**SEEN, "program": None, "version": None, "ways": [], "problem": "There is no hermes: install it."}
     (found,) = looked(hub, data_dir, answer(gone))
-    assert found[1:] == (WRONG, "hermes: There is no hermes: install it.", "then try it: angelia wake scout")
+    assert found[1:] == (
+        WRONG,
+        "hermes: There is no hermes: install it.",
+        f"then try it: angelia wake scout --data-dir {data_dir}",
+    )
     (found,) = looked(hub, data_dir, problem(400, "bad_request", "It cannot be read."))
     assert found[1:3] == (WRONG, "it cannot be looked at: It cannot be read.")
 
 
 def test_doctor_of_a_hub_that_lists_nobody(hub: FakeHub, data_dir: Path) -> None:
     hub.on("GET /v1/agents", problem(503, "unwell"))
-    (found,) = woken(Address(path=str(data_dir / "hub.sock")))
+    (found,) = woken(Address(path=str(data_dir / "hub.sock")), load({}))
     assert found.state == WRONG
 
 
