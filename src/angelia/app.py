@@ -123,6 +123,7 @@ async def serve(
         returned_grace_seconds=limits.returned_grace_seconds,
         durability="normal" if settings.durability == "normal" else "full",
         on_failure=lambda: ending.call(End.STORE_FAILED),
+        on_gone=lambda: ending.call(End.LOCK_LOST),
     )
     try:
         bus = await open_bus(store, clock, SystemIds(), limits, settings.hub_name)
@@ -140,7 +141,7 @@ async def serve(
         async with asyncio.TaskGroup() as tasks:
             beside = [
                 tasks.create_task(keep_time(bus, settings.keepalive_seconds)),
-                tasks.create_task(_watch_lock(lock, ending)),
+                tasks.create_task(_watch_lock(lock, store, ending)),
             ]
             await server.start()
             urls = _urls(settings, tcp)
@@ -186,7 +187,7 @@ def _begin_hands(
 _WORDS = {
     End.ASKED: "it was asked to",
     End.STORE_FAILED: "a commit failed, so it replaces itself and looks anew at what is on disk",
-    End.LOCK_LOST: "the data folder is no longer ours: its lock file was removed or replaced",
+    End.LOCK_LOST: "the data folder is no longer ours: its lock file, or the store's, was removed or replaced",
 }
 
 
@@ -213,9 +214,9 @@ async def _close(store: SqliteStore) -> None:
         log.error("the store did not close within %g s; what it has said is stored is on disk", CLOSE_SECONDS)
 
 
-async def _watch_lock(lock: FolderLock, ending: Ending) -> None:
+async def _watch_lock(lock: FolderLock, store: SqliteStore, ending: Ending) -> None:
     """A hub without its lock would be one of two. Its note, where the disk was full, is written once there is room."""
-    while lock.holds():
+    while lock.holds() and store.is_at_its_place():
         lock.catch_up()
         await asyncio.sleep(to_beat(asyncio.get_running_loop().time(), BEAT_SECONDS))
     ending.call(End.LOCK_LOST)

@@ -4,7 +4,9 @@ import asyncio
 import base64
 import hashlib
 import inspect
+import json
 import math
+import re
 import socket
 import ssl
 import subprocess
@@ -23,6 +25,8 @@ from angelia.bus.directory import Directory
 from angelia.doors.http import gatehouse
 from angelia.doors.http.guesses import AT_ONCE, LONGEST_SECONDS
 from angelia.doors.http.routes import ROUTES
+from angelia.doors.http.stream import GOODBYES
+from angelia.doors.http.websocket import TOKEN_ENDED
 from tests.acceptance.hub import MARGIN, Hub, eventually, hub
 from tests.rigs.gateway import desktop
 
@@ -172,6 +176,37 @@ def test_what_is_open_under_a_token_ends_within_a_second_of_its_revocation(at: H
     beside.drop()
 
 
+def test_a_stream_is_told_why_it_ends(at: Hub) -> None:
+    """And never that the hub stops, which would have its reader come back for ever."""
+    at.claim("opn")
+    first = open_reader(at, "opn", "stream")
+    made = key(at, "opn")
+    assert goodbye(first.result(WAIT_SECONDS)) == GOODBYES["keyed"]
+
+    replaced = key(at, "opn", made["token"])
+    beside = Held(at, "opn", replaced["token"], "seed's stream", "0" * 32)
+    revoke(at, "opn", made)
+    beside.ends()
+    assert goodbye(beside.said) == GOODBYES["revoked"]  # its own is another
+
+    held = Held(at, "opn", replaced["token"], "seed's stream", "0" * 32)
+    revoke(at, "opn", replaced)
+    held.ends()
+    assert goodbye(held.said) == GOODBYES["token"]
+
+    own = key(at, "opn")
+    held = Held(at, "opn", own["token"], "seed's stream", "0" * 32)
+    assert at.call("DELETE", "/v1/agents/opn", admin=True).status == 200
+    held.ends()
+    assert goodbye(held.said) == GOODBYES["removed"]
+
+
+def goodbye(said: bytes) -> str:
+    """The reason in the one goodbye of a stream."""
+    [data] = re.findall(rb"event: bye\r?\ndata: ([^\r\n]+)", said)
+    return str(json.loads(data)["reason"])
+
+
 async def test_a_live_chat_ends_with_its_token(at: Hub) -> None:
     made = key(at, "chatty")
     async with desktop(at.port, query=f"?token={made['token']}") as peer:
@@ -179,12 +214,21 @@ async def test_a_live_chat_ends_with_its_token(at: Hub) -> None:
         await asyncio.to_thread(revoke, at, "chatty", made)
         async with asyncio.timeout(1.0 * MARGIN):
             await peer.socket.wait_closed()
+        assert (peer.socket.close_code, peer.socket.close_reason) == (1008, TOKEN_ENDED)
         with pytest.raises(ConnectionClosed):
             await peer.socket.send("{}")
     at.send("chatty", "waits", "sender")
     new = key(at, "chatty")
     [taken] = at.call("POST", "/v1/agents/chatty/claim", {}, token=new["token"]).json["deliveries"]
     assert (taken["message"]["text"], taken["attempt"]) == ("waits", 1)
+
+
+async def test_a_live_chat_of_an_open_name_is_told_that_the_name_is_keyed(at: Hub) -> None:
+    async with desktop(at.port) as peer:
+        session = (await peer.result("session.open", profile="chatters", title="Bot Chat"))["session_id"]
+        await asyncio.to_thread(key, at, "chatters")
+        async with asyncio.timeout(1.0 * MARGIN):
+            assert await peer.event("session.ended") == {"session_id": session, "reason": "keyed"}
 
 
 def test_what_is_open_under_a_token_ends_when_its_name_is_removed(at: Hub) -> None:
@@ -378,6 +422,11 @@ def test_with_tls_every_call_takes_a_token(tmp_path: Path) -> None:
             return int(said.split(b" ")[1]), said
 
         every_call_takes_a_token(at, get)
+        for scheme, status in (("https", 200), ("http", 403), ("HTTPS", 403)):
+            with context.wrap_socket(at.raw(), server_hostname="localhost") as sock:
+                origin = f"Host: localhost:{at.port}\r\nOrigin: {scheme}://localhost:{at.port}"
+                sock.sendall(f"GET /health HTTP/1.1\r\n{origin}\r\nConnection: close\r\n\r\n".encode())
+                assert sock.recv(4096).startswith(f"HTTP/1.1 {status} ".encode()), scheme
         with at.raw() as plain:  # and nothing is said in the clear
             plain.sendall(f"GET /health HTTP/1.1\r\nHost: localhost:{at.port}\r\n\r\n".encode())
             assert b"HTTP/1.1 200" not in plain.recv(4096)

@@ -458,7 +458,7 @@ async def test_a_store_that_is_refused_names_the_newest_copy_or_says_that_there_
     with pytest.raises(Unwell) as refused:
         await open_store(path)
     assert refused.value.detail.endswith(
-        f"It was left as it is. Put the newest copy back: angelia restore {newest.file}"
+        f"It was left as it is. Put the newest copy back: angelia restore {newest.file} --data-dir {path.parent}"
     )
     assert "\n" not in refused.value.detail
     shutil.rmtree(path.parent / "backups")

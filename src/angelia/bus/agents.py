@@ -86,9 +86,13 @@ async def remove_agent(bus: Bus, name: str) -> None:
         raise NotFound(f"Nobody here is called '{name}'. Nothing was changed.")
     if agent.mailbox in SEED_AGENTS:
         raise BadRequest(f"{agent.handle} is known here from the start and stays so. Nothing was changed.")
-    await bus.store.write(lambda tx: bus.directory.remove(tx, agent.mailbox))
+
+    def unit(tx: Tx) -> None:
+        tx.then(lambda: _end_reading(bus, agent.mailbox, "removed"))  # first: its tokens end with it, and say less
+        bus.directory.remove(tx, agent.mailbox)
+
+    await bus.store.write(unit)
     bus.events.note(What.NAME_REMOVED, bus.clock.now(), agent.handle)
-    _end_reading(bus, agent.mailbox)
     bus.runs.signals.wake(ADAPTERS)
 
 
@@ -108,7 +112,7 @@ async def make_token(bus: Bus, caller: Caller, name: str) -> tuple[str, Token]:
         agent = tx.agent(name.lower()) or Agent(handle=name, created_at=now, seen_at=now)
         bus.directory.put(tx, replace(agent, keyed=True, member=True))
         if not agent.keyed:  # whoever reads it now has shown no token
-            tx.then(lambda: _end_reading(bus, agent.mailbox))
+            tx.then(lambda: _end_reading(bus, agent.mailbox, "keyed"))
         token = issue(bus, tx, agent.mailbox, secret)
         tx.then(lambda: bus.events.note(What.TOKEN_MADE, now, agent.handle))
         return token
@@ -138,13 +142,13 @@ async def revoke_token(bus: Bus, caller: Caller, name: str, token_id: str) -> No
         raise NotFound(f"{name} has no token '{token_id[:40]}'. Nothing was changed.")
     await bus.store.write(lambda tx: bus.directory.remove_token(tx, token))
     bus.events.note(What.TOKEN_REVOKED, bus.clock.now(), bus.directory.name_of(token.mailbox))
-    _end_reading(bus, token.mailbox)
+    _end_reading(bus, token.mailbox, "revoked")
 
 
-def _end_reading(bus: Bus, mailbox: str) -> None:
+def _end_reading(bus: Bus, mailbox: str, why: str) -> None:
     """Who may still read comes back, and says so anew; who waits in a claim looks again whether it may."""
     for stream in bus.streams.of(mailbox):
-        stream.end("bye")
+        stream.end(why)
     bus.signals.wake(mailbox)
 
 

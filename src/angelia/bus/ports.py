@@ -157,14 +157,8 @@ class View(Protocol):
         """Those that came by a connection, and of whose outcome it was not told; by key."""
         ...
 
-    def links_with_mail(self) -> list[str]:
-        """The connections for which something waits that is due."""
-        ...
-
-    def links_owed(self) -> list[str]:
-        """The connections that have an outcome to be told of."""
-        ...
-
+    def links_with_mail(self) -> list[str]: ...  # the connections for which something waits that is due
+    def links_owed(self) -> list[str]: ...  # those that have an outcome to be told of
     def backlog(self, connection: str, limit: int) -> tuple[int, int | None]:
         """How many wait for a connection, due or not, counted to ``limit``, and the oldest's ``accepted_at``."""
         ...
@@ -174,10 +168,7 @@ class View(Protocol):
         ...
 
     def note(self, name: str) -> bytes | None: ...
-    def notes(self, prefix: str) -> list[Note]:
-        """Those whose names begin so, by name."""
-        ...
-
+    def notes(self, prefix: str) -> list[Note]: ...  # those whose names begin so, by name
     def self_test(self) -> int: ...  # what ``Tx.put_self_test`` wrote last; 0 at first
 
 

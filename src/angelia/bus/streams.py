@@ -50,7 +50,9 @@ class Door(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """One open stream. ``ended`` says why it ends: ``superseded``, ``bye``, ``lagged`` or ``gone``.
+    """One open stream. ``ended`` says why it ends: ``superseded``, ``lagged`` or ``gone``; ``bye``: the hub stops; or
+    because of a key: ``keyed`` (its name is now), ``removed`` (its name was), ``revoked`` (a token of its name was), or
+    ``token`` (the one that it was opened with is no longer good).
 
     ``handed``: what was written and is still leased, with its attempt. ``door``: None where nothing can be written past
     its task.

@@ -55,7 +55,7 @@ class KeepAlive:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The stream is over: ``superseded``, ``bye``, ``lagged`` or ``gone``."""
+    """The stream is over; why, as ``Stream.ended`` has it."""
 
     why: str
 

@@ -8,6 +8,7 @@ here opens a file of the store itself: closing one by hand would end the locks t
 import contextlib
 import os
 import re
+import shlex
 import time
 from pathlib import Path
 
@@ -98,12 +99,14 @@ def listed(data_dir: Path) -> list[Path]:
 
 
 def remedy(data_dir: Path) -> str:
-    """What a person can do about a store that cannot be used: put the newest copy back, where there is one."""
+    """What a person can do about a store that cannot be used: put the newest copy back, where there is one. The folder
+    is always named: nobody here knows whether it is the one that is meant where none is."""
+    here = f"--data-dir {shlex.quote(str(data_dir))}"
     if copies := listed(data_dir):
-        return f"Put the newest copy back: angelia restore {copies[0]}"
+        return f"Put the newest copy back: angelia restore {shlex.quote(str(copies[0]))} {here}"
     return (
-        f"There is no copy in {data_dir / FOLDER}. Where you keep one elsewhere, put it back: angelia restore FILE; "
-        "else move the store away to begin with an empty one."
+        f"There is no copy in {data_dir / FOLDER}. Where you keep one elsewhere, put it back: "
+        f"angelia restore FILE {here}; else move the store away to begin with an empty one."
     )
 
 

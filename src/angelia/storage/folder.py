@@ -20,6 +20,9 @@ NETWORK_FILE_SYSTEMS = {
 _NETWORK_FUSE = {
     "ceph", "davfs2", "gcsfuse", "glusterfs", "goofys", "gvfsd-fuse", "juicefs", "rclone", "s3fs", "sshfs",
 }  # fmt: skip
+# What lies in it: the secrets by which the hub knows its owner and is known to its like, its mail, and what turns need.
+ADMIN_TOKEN, LINK_KEY = SECRETS = ("admin.token", "link.key")
+STORE, TURNS = "angelia.db", "turns"
 # What tells an Angelia folder from any other; a new one is empty, and on macOS the configuration file may be there.
 _OURS = {"hub.lock", "angelia.toml"}
 
@@ -139,6 +142,11 @@ def secret(path: str) -> str:
             _make_secret(path)
         except OSError as error:
             raise UnfitFolder(f"{path} cannot be written: {error.strerror}.") from None
+    return kept_secret(path)
+
+
+def kept_secret(path: str) -> str:
+    """The secret that a private file holds; raises ``UnfitFolder`` where there is none that can be used."""
     found = _read_secret(path)
     if len(found) < 32:
         raise UnfitFolder(f"{path} holds no secret; remove it, and a new one is made.")

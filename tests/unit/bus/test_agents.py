@@ -77,7 +77,7 @@ async def test_keying_makes_a_name_known_and_a_member(hub: SmallHub) -> None:
 async def test_keying_ends_the_streams_that_showed_no_token(hub: SmallHub) -> None:
     reader, other = await hub.listen("ann"), await hub.listen("bob")
     await make_token(hub.bus, ADMIN, "ann")
-    assert await reader.items() == [End("bye")]
+    assert await reader.items() == [End("keyed")]
     again = await hub.listen("ann")
     await make_token(hub.bus, ANN, "ann")
     assert again.stream.ended is None
@@ -179,7 +179,7 @@ async def test_a_revoked_token_is_worthless_at_once_and_the_name_stays_keyed(hub
     reader = await hub.listen("ann")
     await revoke_token(hub.bus, ANN, "ann", first.id)
     assert [proves(hub, each) for each in (old, new)] == [None, "ann"]
-    assert await reader.items() == [End("bye")]
+    assert await reader.items() == [End("revoked")]
     assert hub.bus.directory.is_keyed("ann")
 
 
@@ -240,7 +240,7 @@ async def test_a_name_that_is_removed_is_unknown_and_its_mail_waits(hub: SmallHu
     reader = await hub.listen("ann")
     await remove_agent(hub.bus, "ANN")
     assert hub.bus.directory.find("ann") is None
-    assert (await reader.items())[-1] == End("bye")
+    assert (await reader.items())[-1] == End("removed")
     await reader.close()
     assert texts(await hub.take("ann")) == ["waits"]
 

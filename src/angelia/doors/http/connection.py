@@ -26,16 +26,28 @@ class Connection:
 
     ``lost``: it is no more. ``lost_unwritten``: it ended before all of an answer had left this process, so that it is
     not known what the other side has. ``on_lost`` is called once, when it ends; whoever answers a request may set it.
-    ``let_in``: who is on it may be here; set by whoever serves a WebSocket, which takes little until then. ``growing``:
-    the message that one is in the middle of, where that counts.
+    ``on_shown_out``: called where the token that it is used under ends; the moment for a last word. ``let_in``: who is
+    on it may be here; set by whoever serves a WebSocket, which takes little until then. ``growing``: the message that
+    one is in the middle of, where that counts.
     """
 
-    __slots__ = ("by_socket", "growing", "let_in", "local_admin", "lost", "lost_unwritten", "on_lost", "transport")
+    __slots__ = (
+        "by_socket",
+        "growing",
+        "let_in",
+        "local_admin",
+        "lost",
+        "lost_unwritten",
+        "on_lost",
+        "on_shown_out",
+        "transport",
+    )
 
     def __init__(self, transport: Transport | None, *, by_socket: bool = False, local_admin: bool = False) -> None:
         """``by_socket``: over the Unix socket; ``local_admin``: and the peer is the hub's own user."""
         self.transport, self.by_socket, self.local_admin = transport, by_socket, local_admin
         self.on_lost: Callable[[], None] | None = None
+        self.on_shown_out: Callable[[], None] | None = None
         self.growing: Growing | None = None
         self.lost = self.lost_unwritten = self.let_in = False
 

@@ -60,7 +60,7 @@ class Gatehouse:
         self._guesses = Guesses(bus.clock.monotonic)
         self._arriving = Arriving(bus.limits.arriving_bytes)
         self._hosts = _spelt([*LOOPBACK, *hub.host_names], hub.port)
-        self._origins = _origins(hub)
+        self._origins = {scheme: _origins(hub, scheme) for scheme in OWN_PORTS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer why not."""
@@ -127,7 +127,7 @@ class Gatehouse:
         origin, site = found.get(b"origin"), found.get(b"sec-fetch-site")
         of_program = bool(origin) and token is not None and not _is_site(origin or b"")
         if not call.connection.by_socket:
-            self._check_origin(hosts, None if of_program else origin, None if of_program else site)
+            self._check_origin(call, hosts, None if of_program else origin, None if of_program else site)
         return self._caller(call, token)
 
     async def _paced(self, call: Call, error: AngeliaError) -> AngeliaError:
@@ -144,12 +144,17 @@ class Gatehouse:
     def _visit(self, call: Call, token: bytes | None) -> Visit:
         """A call as one that ends with its token."""
         loop = asyncio.get_running_loop()
-        visit = Visit(self._bus.directory.visits, token, lambda: loop.call_later(GOODBYE_SECONDS, cut_off))
+
+        def show_out() -> None:
+            if call.connection.on_shown_out is not None:
+                call.connection.on_shown_out()
+            loop.call_later(GOODBYE_SECONDS, cut_off)
 
         def cut_off() -> None:
             if not visit.over:
                 call.connection.abort()
 
+        visit = Visit(self._bus.directory.visits, token, show_out)
         return visit
 
     def _note(self, call: Call, error: AngeliaError) -> None:
@@ -182,7 +187,7 @@ class Gatehouse:
             elif name == b"authorization":
                 token = _bearer(value)
         if not call.connection.by_socket:
-            self._check_origin(hosts, origin, site)
+            self._check_origin(call, hosts, origin, site)
         path: str = call.scope["path"]
         most = self._hub.most_bytes(path)
         if length and (len(length) > 18 or int(length) > most):
@@ -195,11 +200,12 @@ class Gatehouse:
                 _check_type(kind)
         return self._caller(call, token)
 
-    def _check_origin(self, hosts: list[bytes], origin: bytes | None, site: bytes | None) -> None:
+    def _check_origin(self, call: Call, hosts: list[bytes], origin: bytes | None, site: bytes | None) -> None:
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             shown = b", ".join(hosts).decode("latin-1")[:100]
             raise WrongHost(f"Host is '{shown}'; this hub answers for 127.0.0.1, localhost and [::1] on its own port.")
-        if origin is not None and origin.lower() not in self._origins:
+        scheme = "https" if call.scope["scheme"] in ("https", "wss") else "http"
+        if origin is not None and origin not in self._origins[scheme]:
             raise ForeignOrigin("The Origin is another site's. Nothing was done.")
         if site is not None and site not in (b"same-origin", b"none"):
             raise ForeignOrigin("Sec-Fetch-Site says that another site is calling. Nothing was done.")
@@ -228,16 +234,16 @@ def _spelt(names: Sequence[str], port: int) -> frozenset[bytes]:
     return frozenset(bare | {b"%b:%d" % (name, port) for name in bare})
 
 
-def _origins(hub: Hub) -> frozenset[bytes]:
-    """What an Origin may be, letter by letter. A page of this machine without a port came from another program, unless
-    the hub has the scheme's own; one of a configured name came through the proxy that the name is for."""
-    found: set[bytes] = set()
-    for scheme, own in OWN_PORTS.items():
-        hosts = _spelt(hub.host_names, hub.port) | _spelt(LOOPBACK, hub.port)
-        if hub.port != own:
-            hosts -= {name.encode() for name in LOOPBACK} - _spelt(hub.host_names, hub.port)
-        found |= {scheme.encode() + b"://" + host for host in hosts}
-    return frozenset(found)
+def _origins(hub: Hub, scheme: str) -> frozenset[bytes]:
+    """What an Origin may be, letter by letter, where the hub speaks this scheme itself. A page of this machine in
+    another, or without a port, came from another program, unless the port is the scheme's own; one of a configured name
+    came through the proxy that the name is for, which may do TLS."""
+    own = _spelt(LOOPBACK, hub.port)
+    if hub.port != OWN_PORTS[scheme]:
+        own -= {name.encode() for name in LOOPBACK}
+    found = {scheme.encode() + b"://" + host for host in own}
+    configured = _spelt(hub.host_names, hub.port)
+    return frozenset(found | {each.encode() + b"://" + host for each in OWN_PORTS for host in configured})
 
 
 def _is_site(origin: bytes) -> bool:

@@ -20,7 +20,7 @@ _TCP_RXT_CONNDROPTIME = 0x80  # <netinet/tcp.h> on macOS; Python has no name for
 
 
 class AddressTaken(Exception):
-    """Another program listens on ``host``:``port``."""
+    """Another program listens on ``host``:``port``, or a connection has it as its near end."""
 
     def __init__(self, host: str, port: int) -> None:
         """Takes the address that could not be had."""

@@ -43,6 +43,14 @@ HEADERS = [
 ]
 BUSY_RETRY_MS = 10_000
 SPREAD_MS = 6_000  # clients that were cut at once come back spread over this
+# Why a stream ends with goodbye, and what to do, by ``Stream.ended``; docs/protocol/streams.md lists them.
+GOODBYES = {
+    "bye": "the hub is stopping",
+    "keyed": "its name is keyed now: come back with its token",
+    "removed": "its name was removed here: if it was keyed, it takes a new token (angelia join)",
+    "revoked": "a token of its name was revoked: come back with one that is good",
+    "token": "the token that it was opened with is no longer good: come back with another",
+}
 
 Encoder = Callable[[Mail | Transient], bytes]
 
@@ -91,24 +99,25 @@ async def _serve(
         except (Stopping, RateLimited) as error:
             await call.write(_turned_away(error), more=False)
             return
-        call.connection.on_lost = lambda: _lost(opened)
+        call.connection.on_lost = lambda: _end(opened, "gone")
+        call.connection.on_shown_out = lambda: _end(opened, "token")
         if not call.is_open:
-            _lost(opened)
+            _end(opened, "gone")
         await _write(call, bus, opened, sse.connected(bus.limits.retry_milliseconds), ())
         if call.connection.transport is not None:
             opened.door = _ShortWay(call.connection, bus, opened, encoder)
         while await _write_next(call, bus, opened, encoder):
             pass
     finally:
-        call.connection.on_lost = None
+        call.connection.on_lost = call.connection.on_shown_out = None
         if opened is not None:
             opened.door = None
             await detach(bus, opened)
 
 
-def _lost(stream: Stream | None) -> None:
+def _end(stream: Stream | None, why: str) -> None:
     if stream is not None:
-        stream.end("gone")
+        stream.end(why)
 
 
 async def _write_next(call: Call, bus: Bus, stream: Stream, encoder: Encoder) -> bool:
@@ -152,9 +161,9 @@ def _frame(bus: Bus, item: Item, encoder: Encoder) -> bytes:
         return sse.event(encode(item.data), event="reset")
     if isinstance(item, KeepAlive):
         return sse.KEEPALIVE
-    if item.why == "bye":
+    if (reason := GOODBYES.get(item.why)) is not None:
         back = bus.limits.retry_milliseconds + random.randrange(SPREAD_MS)
-        return sse.retry(back) + sse.event(encode({"reason": "the hub is stopping", "retry_ms": back}), event="bye")
+        return sse.retry(back) + sse.event(encode({"reason": reason, "retry_ms": back}), event="bye")
     if item.why == "gone":
         return b""
     return sse.event(encode({"reason": "another stream of this agent took over"}), event=item.why)

@@ -30,6 +30,7 @@ _PIECE_BYTES = 2048  # parsed in one turn of the loop: a millisecond, where they
 _FRAMES = 16
 _COUNT_SECONDS = 0.001
 STRANGERS_BYTES = 64 * 1024  # in all, until it is let in: as a request's head; that, a hello and a proof are some 3 KiB
+TOKEN_ENDED = "the token that it was opened with is no longer good: come back with another"
 _LINGER_SECONDS = 2.0  # that a stranger who is refused may go on sending, so that the answer reaches it; as with HTTP
 
 
@@ -46,6 +47,8 @@ class HubWebSocket(WebSocketsSansIOProtocol):
         self._of_stranger = 0  # bytes that came before it was let in
         self._slow: asyncio.TimerHandle | None = None  # looks whether a message goes on coming
         self._is_refused = False
+        if (connection := self._connection) is not None:
+            connection.on_shown_out = lambda: self._refuse(CloseCode.POLICY_VIOLATION, TOKEN_ENDED)
 
     def data_received(self, data: bytes) -> None:
         """Parse a piece, and the rest in later turns; nothing more is read until then."""

@@ -80,6 +80,13 @@ class Checkpoints:
         else:
             self._desk.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)  # lets SQLite take the empty log away
 
+    def save(self) -> None:
+        """Bring what can be into the main file, at the end, where the log is not at its path: nothing is taken away."""
+        try:
+            self.fold()
+        except apsw.Error as error:
+            _log.error("the log was not folded into the store (%s), and nobody finds it any more", in_a_line(error))
+
     def _committed(self, db: apsw.Connection, name: str, pages: int) -> int:
         """SQLite tells how many pages the log has; fewer than before means that it was started over."""
         if pages < self._pages:

@@ -187,7 +187,8 @@ class DamageSearch:
                 self._look_for_lone()
                 self.trouble = self.trouble if found else None
         except apsw.Error as error:
-            if not self._stopped.is_set():
+            # Where there is no file to look at, that is what is wrong, and is told there.
+            if not self._stopped.is_set() and self._store.is_at_its_place():
                 self._tell_of_rows(in_a_line(error))
         except RuntimeError:
             _log.debug("the loop is gone; nobody is left to tell")

@@ -27,6 +27,7 @@ from angelia.storage.sqlite.full import Disk, FullDisk, Reserve
 from angelia.storage.sqlite.library import IndexDamaged, SqliteLibrary
 from angelia.storage.sqlite.looking import Damaged, Pace
 from angelia.storage.sqlite.opening import Opened, open_file
+from angelia.storage.sqlite.place import Place
 from angelia.storage.sqlite.readers import Readers
 from angelia.storage.sqlite.tx import SqliteTx
 from angelia.storage.sqlite.units import Unit
@@ -60,14 +61,15 @@ class SqliteStore:
         returned_grace_seconds: int = 900,
         durability: Literal["full", "normal"] = "full",
         on_failure: Callable[[], None] | None = None,
+        on_gone: Callable[[], None] | None = None,
         reserve: Reserve | None = None,
         disk: Disk | None = None,
         vfs: str | None = None,
     ) -> "SqliteStore":
         """Open the store at ``path``, or make one. ``now``: UTC ms; what a dead hub held is queued again.
 
-        ``on_failure`` is called once, on the loop, after a commit failed. ``reserve``, ``disk`` and ``vfs`` are
-        for tests.
+        ``on_failure`` is called once, on the loop, after a commit failed; ``on_gone`` where a write finds that the
+        file is no longer the one at its path. ``reserve``, ``disk`` and ``vfs`` are for tests.
         Raises ``Unwell`` where the file is damaged, is not a store, or was written by a newer program.
         """
         loop = asyncio.get_running_loop()
@@ -89,15 +91,16 @@ class SqliteStore:
 
             return both
 
-        checkpoints = Checkpoints(opened.desk, each(Readers.revoke))
         writer = Writer(
             loop,
             opened.desk,
             opened.loads,
             opened.seqs,
             full,
-            checkpoints,
+            Place(path),
+            Checkpoints(opened.desk, each(Readers.revoke)),
             on_failure,
+            on_gone,
             damaged,
             before_end=each(Readers.stop),
         )
@@ -141,6 +144,10 @@ class SqliteStore:
             future.set_exception(Stopping("The store is closed."))
             return future
         return self._readers.submit(work)
+
+    def is_at_its_place(self) -> bool:
+        """Whether its files are still the ones at their paths. Once they are not, nothing is accepted any more."""
+        return self._writer.place.is_ours()
 
     @property
     def refusing(self) -> bool:

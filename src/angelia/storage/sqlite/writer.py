@@ -3,8 +3,9 @@
 What must stay true: this thread alone writes, and it alone checkpoints. A group is one transaction: every unit that
 raises is undone alone, then one COMMIT makes the rest durable, then the loop is told once: all effects, then all
 futures, in order. A unit runs once. After a commit that failed nothing is written any more: what is on the disk is
-known only to the next start. But where something cannot be read, SQLite has stored nothing of the transaction, and says
-so: those in it are refused, and all goes on.
+known only to the next start. Nor is anything where the file is no longer the one at its path (``place.py``). But where
+something cannot be read, SQLite has stored nothing of the transaction, and says so: those in it are refused, and all
+goes on.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from angelia.storage.sqlite.connect import FULL_DETAIL, Desk, as_model_error, in
 from angelia.storage.sqlite.damage import UNKNOWN
 from angelia.storage.sqlite.full import FullDisk
 from angelia.storage.sqlite.index import WORK_SECONDS, SearchIndex
+from angelia.storage.sqlite.place import GONE_DETAIL, Place
 from angelia.storage.sqlite.tx import Added, Seqs, SqliteTx
 from angelia.storage.sqlite.units import Unit, UnitQueue
 
@@ -43,16 +45,18 @@ class Writer:
         loads: tuple[Loads, Loads],
         seqs: Seqs,
         full: FullDisk,
+        place: Place,
         checkpoints: Checkpoints,
         on_failure: Callable[[], None] | None,
+        on_gone: Callable[[], None] | None,
         damaged: Callable[[int, str], None],
         before_end: Callable[[], None],
     ) -> None:
         self._loop, self._desk, self._seqs = loop, desk, seqs
         self._loads, self.glance = loads
         self._checkpoints, self._before_end = checkpoints, before_end
-        self._on_failure, self._damaged = on_failure, damaged
-        self.full = full
+        self._on_failure, self._on_gone, self._damaged = on_failure, on_gone, damaged
+        self.full, self.place = full, place
         self.index = SearchIndex(desk, self._tell)
         self._served_at = monotonic()
         self._added: list[tuple[Unit, list[Added]]] = []  # those of this transaction whose rows are not written yet
@@ -60,7 +64,7 @@ class Writer:
         self._chores: deque[Callable[[], None]] = deque()
         self.copied = False  # its pages are being copied: undoing a whole transaction would begin that anew
         self.queue = UnitQueue(loop)
-        self.broken = self._told = False
+        self.broken = self._told = self._told_gone = False
         self.ended = loop.create_future()
         Thread(target=self._main, name="angelia-write", daemon=True).start()
 
@@ -119,7 +123,7 @@ class Writer:
     def _work_on_index(self, seconds: float, go_on: Callable[[], bool]) -> None:
         """As any group does it, it sees to the room that it takes first."""
         self._make_room()
-        if self.full.now or self.broken:
+        if self.full.now or self.broken or self.place.lost:
             self.index.answer(whole=False)
         else:
             self.index.work(seconds, go_on)
@@ -142,10 +146,19 @@ class Writer:
             self._guard(lambda: self._work_on_index(seconds, lambda: True))
         self._served_at = monotonic()
 
+    def _is_ours(self) -> bool:
+        """Whether the file is still at its path, as far as was seen lately; whoever is to know hears of it once."""
+        if self.place.is_ours_lately():
+            return True
+        if not self._told_gone and self._on_gone is not None:
+            self._tell(self._on_gone)
+        self._told_gone = True
+        return False
+
     def _guard(self, work: Callable[[], None]) -> None:
         """Do what no unit waits for."""
         try:
-            if not self.broken:
+            if not self.broken and self._is_ours():
                 work()
         except apsw.FullError:
             self._full_disk()
@@ -153,8 +166,9 @@ class Writer:
             self._break(error)
         if self.broken and not self._told:
             self._told = True
-            if self._on_failure is not None:
-                self._tell(self._on_failure)
+            # Whoever hears of a failure looks anew at what is at the path, and would make a new store there.
+            if (told := self._on_failure if self.place.is_ours() else self._on_gone) is not None:
+                self._tell(told)
 
     def _full_disk(self) -> None:
         """Go on with what was kept back; the log is folded with it, so that it can be written over."""
@@ -169,7 +183,7 @@ class Writer:
     def _make_room(self) -> None:
         """See that the log has room for a group: by writing it over, else by growing it; else the disk is full."""
         full, log = self.full, self._checkpoints
-        if full.room(log.used):
+        if full.room(log.used) or not self.place.is_ours():
             return
         try:
             log.fold()
@@ -182,8 +196,13 @@ class Writer:
             full.enter()
 
     def _commit(self, units: list[Unit]) -> None:
-        """One group; where the disk is full, what is essential in it."""
-        self._make_room()
+        """One group; where the disk is full, what is essential in it; none of it into a file that nobody finds."""
+        if self._is_ours():
+            self._make_room()
+        if self.place.lost:
+            for unit in units:
+                unit.error = Unwell(GONE_DETAIL)
+            return
         if self.full.now:
             for unit in units:
                 if not unit.essential:
@@ -291,14 +310,16 @@ class Writer:
         _log.critical("the store failed, nothing is written any more: %s", in_a_line(error), exc_info=error)
 
     def _end(self) -> None:
-        if not self.broken:
+        if not self.broken and self.place.is_ours():
             try:
                 self._seqs.settle(self._desk)
             except apsw.Error as error:
                 _log.warning("the counter was not settled (%s); the next start skips some numbers", in_a_line(error))
         self._before_end()
-        if not self.broken:
+        if not self.broken and self.place.is_ours():
             self._checkpoints.at_end()
+        elif not self.broken and self.place.has_main:
+            self._checkpoints.save()
         self._desk.close()
         self.full.close()
 

@@ -97,6 +97,15 @@ def test_where_there_was_a_hub_there_will_be_one(what: str, outcomes: list[Any],
         assert [item.kind for item in playing] == ["message", "superseded"]
 
 
+def test_whoever_is_sent_off_because_of_a_key_comes_back_once_and_hears_why() -> None:
+    keyed = b'event: bye\ndata: {"reason": "its name is keyed now: come back with its token", "retry_ms": 100}\n\n'
+    script = Script(STREAM, CALM + keyed, b"", Head(401, "application/problem+json"), no(401, "token_required")[1], b"")
+    with pytest.raises(HubError) as told:
+        list(script.items(Following("http://hub", "/s").run()))
+    assert (told.value.status, told.value.code) == (401, "token_required")
+    assert len(opens(script)) == 2
+
+
 def test_a_redirect_is_not_followed_and_says_where_it_points() -> None:
     script = Script(Head(307, "", "http://elsewhere/"), b"")
     with pytest.raises(NotAHub, match="elsewhere"):
