@@ -77,6 +77,7 @@ class End(Enum):
     ASKED = auto()
     STORE_FAILED = auto()
     LOCK_LOST = auto()
+    STORE_GONE = auto()
 
 
 class Ending:
@@ -123,7 +124,7 @@ async def serve(
         returned_grace_seconds=limits.returned_grace_seconds,
         durability="normal" if settings.durability == "normal" else "full",
         on_failure=lambda: ending.call(End.STORE_FAILED),
-        on_gone=lambda: ending.call(End.LOCK_LOST),
+        on_gone=lambda: ending.call(End.STORE_GONE),
     )
     try:
         bus = await open_bus(store, clock, SystemIds(), limits, settings.hub_name)
@@ -187,7 +188,8 @@ def _begin_hands(
 _WORDS = {
     End.ASKED: "it was asked to",
     End.STORE_FAILED: "a commit failed, so it replaces itself and looks anew at what is on disk",
-    End.LOCK_LOST: "the data folder is no longer ours: its lock file, or the store's, was removed or replaced",
+    End.LOCK_LOST: "the data folder is no longer ours: its lock file was removed or replaced",
+    End.STORE_GONE: "the store's file was removed or replaced",
 }
 
 
@@ -219,7 +221,7 @@ async def _watch_lock(lock: FolderLock, store: SqliteStore, ending: Ending) -> N
     while lock.holds() and store.is_at_its_place():
         lock.catch_up()
         await asyncio.sleep(to_beat(asyncio.get_running_loop().time(), BEAT_SECONDS))
-    ending.call(End.LOCK_LOST)
+    ending.call(End.LOCK_LOST if store.is_at_its_place() else End.STORE_GONE)
 
 
 def limits_of(settings: Settings) -> Limits:

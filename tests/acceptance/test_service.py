@@ -100,7 +100,8 @@ def test_the_system_runs_it_and_starts_it_again_after_a_crash_only(user: User) -
     try:
         again = user.angelia("service", "install")
         assert again.stdout.startswith("unchanged: ")
-        assert "angelia down && systemctl --user start angelia.service" in again.stderr
+        assert "Hand it over: angelia down" in again.stderr
+        assert "&& systemctl --user start angelia.service" in again.stderr
         user.run("systemctl", "--user", "start", "angelia.service")
         eventually(lambda: user.shown("ExecMainStatus") == "3", 30, "the folder is taken")
         assert (user.shown("ActiveState"), user.shown("NRestarts")) == ("failed", "0")

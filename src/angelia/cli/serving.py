@@ -75,7 +75,14 @@ def serve(
     finally:
         handler.finish()
     assert ending.reason is not None
-    return {app.End.ASKED: exits.DONE, app.End.LOCK_LOST: exits.NO, app.End.STORE_FAILED: None}[ending.reason]
+    return _CODES[ending.reason]
+
+
+# What a supervisor would start after the store was taken away would begin with an empty one.
+_CODES = {
+    app.End.ASKED: exits.DONE, app.End.LOCK_LOST: exits.NO, app.End.STORE_GONE: exits.TAKEN,
+    app.End.STORE_FAILED: None,
+}  # fmt: skip
 
 
 def _allow_files() -> int:

@@ -204,7 +204,7 @@ class Gatehouse:
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             shown = b", ".join(hosts).decode("latin-1")[:100]
             raise WrongHost(f"Host is '{shown}'; this hub answers for 127.0.0.1, localhost and [::1] on its own port.")
-        scheme = "https" if call.scope["scheme"] in ("https", "wss") else "http"
+        scheme = "https" if call.scope.get("scheme") in ("https", "wss") else "http"
         if origin is not None and origin not in self._origins[scheme]:
             raise ForeignOrigin("The Origin is another site's. Nothing was done.")
         if site is not None and site not in (b"same-origin", b"none"):
