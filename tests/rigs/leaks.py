@@ -45,13 +45,15 @@ AT_ONCE = 40
 ENVIRONMENT = {"ANGELIA_HERMES_HOME": "off"}
 # Threads that a pool begins when they are first needed, and keeps.
 POOLED = ("asyncio_", "uvloop_", "guess", "ThreadPoolExecutor")
-# Kinds of which there is one for each name that is known; what the ring of events shows, which has a bound of its own;
-# and what a thread of the store did last, until it does the next thing.
+# Kinds of which there is one for each name that is known, and whose notices lie where; what the ring of events shows;
+# these two have bounds of their own. And what a thread of the store did last, until it does the next thing.
 KEPT = (
+    "bus.directory.Directory.", "bus.presence.",
     "model.agent.", "model.address.", "model.delivery.Delivery", "bus.events.", "bus.glance.", "bus.neighbours.Former",
     "bus.ports.Load", "cli.", "storage.",
 )  # fmt: skip
 KEPT_OF = {"turns": ("bus.runs.Run", "model.envelope.Envelope", "bus.ports.Parcel")}  # the last runs are shown
+SENDER = "boss"
 LEASES, STREAMS = "bus.leases.LeaseBook: _by_key", "bus.streams.Streams: count"
 
 
@@ -116,8 +118,8 @@ async def _stay(hub: UsedHub) -> None:
             async for event in await stack.enter_async_context(aclosing(opened)):
                 if event.data == "connected":
                     await _send(hub, name, left)
-                elif event.kind == "message":
-                    left -= 1
+                elif event.kind == "message":  # a notice of who is there may be among them
+                    left -= event.json["message"]["from"] == SENDER
                     if query:
                         await acks.call("POST", f"/v1/leases/{event.json['lease']['token']}/ack", {})
                 if not left:
@@ -263,7 +265,7 @@ class Links:
 async def _send(hub: WatchedHub, to: str, count: int) -> None:
     talk = Talk(hub.port)
     for _ in range(count):
-        said = await talk.call("POST", "/v1/messages", {"to": to, "text": "x" * 500, "from": "boss", "ttl_seconds": 60})
+        said = await talk.call("POST", "/v1/messages", {"to": to, "text": "x" * 500, "from": SENDER, "ttl_seconds": 60})
         assert said.status in (201, 404), said
     talk.close()
 
