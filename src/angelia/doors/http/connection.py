@@ -17,6 +17,7 @@ from angelia.doors.http.arriving import Growing
 
 # scope["state"][KEY] is the Connection, for HTTP and for WebSockets alike.
 KEY = "angelia"
+TOKEN_ENDED = "the token that it was opened with is no longer good: come back with another"
 # macOS: SOL_LOCAL and LOCAL_PEERCRED of <sys/un.h>; the answer, a struct xucred, begins with version and uid.
 _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES = 0, 1, 76
 

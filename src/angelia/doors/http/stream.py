@@ -26,7 +26,7 @@ from angelia.bus.subscribe import (
     wrote,
 )
 from angelia.doors.http.call import Call
-from angelia.doors.http.connection import Connection
+from angelia.doors.http.connection import TOKEN_ENDED, Connection
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.mailbox import reader_of, taken_out
 from angelia.model.address import check_handle
@@ -49,7 +49,7 @@ GOODBYES = {
     "keyed": "its name is keyed now: come back with its token",
     "removed": "its name was removed here: if it was keyed, it takes a new token (angelia join)",
     "revoked": "a token of its name was revoked: come back with one that is good",
-    "token": "the token that it was opened with is no longer good: come back with another",
+    "token": TOKEN_ENDED,
 }
 
 Encoder = Callable[[Mail | Transient], bytes]

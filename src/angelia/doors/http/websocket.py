@@ -20,7 +20,7 @@ from websockets.frames import CloseCode, Frame
 
 from angelia.bus.beat import PING_SECONDS, to_beat
 from angelia.doors.http.arriving import FREE_BYTES, PACE_BYTES, PACE_SECONDS, Growing
-from angelia.doors.http.connection import KEY, Connection
+from angelia.doors.http.connection import KEY, TOKEN_ENDED, Connection
 from angelia.doors.http.trickle import trickle_of
 
 GOODBYE_SECONDS = 0.2  # some turns of the loop, with a thousand of them
@@ -30,7 +30,6 @@ _PIECE_BYTES = 2048  # parsed in one turn of the loop: a millisecond, where they
 _FRAMES = 16
 _COUNT_SECONDS = 0.001
 STRANGERS_BYTES = 64 * 1024  # in all, until it is let in: as a request's head; that, a hello and a proof are some 3 KiB
-TOKEN_ENDED = "the token that it was opened with is no longer good: come back with another"
 _LINGER_SECONDS = 2.0  # that a stranger who is refused may go on sending, so that the answer reaches it; as with HTTP
 
 
