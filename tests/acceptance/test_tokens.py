@@ -23,10 +23,10 @@ from websockets.exceptions import ConnectionClosed
 
 from angelia.bus.directory import Directory
 from angelia.doors.http import gatehouse
+from angelia.doors.http.connection import TOKEN_ENDED
 from angelia.doors.http.guesses import AT_ONCE, LONGEST_SECONDS
 from angelia.doors.http.routes import ROUTES
 from angelia.doors.http.stream import GOODBYES
-from angelia.doors.http.websocket import TOKEN_ENDED
 from tests.acceptance.hub import MARGIN, Hub, eventually, hub
 from tests.rigs.gateway import desktop
 
