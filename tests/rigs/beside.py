@@ -3,9 +3,10 @@
     python -m tests.rigs.beside PORT
 
 It is a process of its own, so that what a rig does in its process does not show in what is measured. Each line that it
-reads ends a window: it answers with a line of JSON, the times until a message is there from the reader's stream. They
-count from when it was to be sent, not from when the one before had arrived: a hub that stands still for half a second
-holds up all that would have been sent in it. It ends with its input.
+reads ends a window: it answers with a line of JSON, the times until a message is there from the reader's stream, of all
+that were to be sent in that window, as soon as these are there. They count from when it was to be sent, not from when
+the one before had arrived: a hub that stands still for half a second holds up all that would have been sent in it. It
+ends with its input.
 """
 
 import asyncio
@@ -72,8 +73,10 @@ class Beside:
 class _Traffic:
     def __init__(self, port: int) -> None:
         self._port = port
-        self._took: list[float] = []
-        self._failed = 0
+        self._took: list[tuple[float, float]] = []  # when it was to be sent, and how long that took
+        self._failed: list[float] = []
+        self._under_way: dict[int, float] = {}  # by pair: when what it sends now was to be sent
+        self._arrived = asyncio.Condition()
 
     async def pair(self, number: int) -> None:
         """A reader with a stream, and a sender that waits for each message to arrive."""
@@ -93,6 +96,9 @@ class _Traffic:
             count, due = 0, time.perf_counter()
             while True:
                 count, due = count + 1, due + EACH_SECONDS
+                async with self._arrived:
+                    self._under_way[number] = due
+                    self._arrived.notify_all()
                 begun = due
                 if (early := due - time.perf_counter()) > 0:
                     await asyncio.sleep(early)
@@ -103,18 +109,22 @@ class _Traffic:
                 except Broken:
                     said = None
                 if said is None or said.status != 201:
-                    self._failed += 1
+                    self._failed.append(due)
                     continue
                 while await arrived.get() != str(count):
                     pass
-                self._took.append(time.perf_counter() - begun)
+                self._took.append((due, time.perf_counter() - begun))
 
-    def told(self) -> str:
-        took, failed = sorted(self._took) or [0.0], self._failed
-        count = len(self._took)
-        self._took, self._failed = [], 0
+    async def told(self) -> str:
+        end = time.perf_counter()
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: all(due >= end for due in self._under_way.values()))
+        took = sorted(seconds for due, seconds in self._took if due < end) or [0.0]
+        failed = sum(due < end for due in self._failed)
+        self._took = [each for each in self._took if each[0] >= end]
+        self._failed = [due for due in self._failed if due >= end]
         p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
-        return json.dumps({"count": count, "failed": failed, "p50": p50, "p99": p99, "slowest": took[-1]})
+        return json.dumps({"count": len(took), "failed": failed, "p50": p50, "p99": p99, "slowest": took[-1]})
 
     async def run(self, pairs: int) -> None:
         lines = asyncio.StreamReader()
@@ -122,7 +132,7 @@ class _Traffic:
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(self.pair(number)) for number in range(pairs)]
             while await lines.readline():
-                print(self.told(), flush=True)
+                print(await self.told(), flush=True)
             for each in running:
                 each.cancel()
 

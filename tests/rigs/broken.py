@@ -85,7 +85,10 @@ FAULTS: dict[str, Fault] = {
     ),
     "a break gives nothing back": Fault(
         "bus/subscribe.py",
-        (("            put_back(bus, tx, delivery, Event.LAPSE if used else Event.RELEASE, used=used)\n", ""),),
+        (
+            ("        put_back(bus, tx, seen, Event.LAPSE, used=True)\n", ""),
+            ("        put_back(bus, tx, unseen, Event.RELEASE, used=False)\n", ""),
+        ),
         ("stranded",),
     ),
     "a failure is told to nobody": Fault(

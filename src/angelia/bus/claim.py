@@ -215,7 +215,7 @@ def _lapse(bus: Bus, lease: Lease) -> None:
         return
     bus.leases.drop(lease.key, lease.attempt)  # over from now on: nobody renews what is on its way back
 
-    bus.submit(lambda tx: put_back(bus, tx, lease.delivery, Event.LAPSE, used=True))
+    bus.submit(lambda tx: put_back(bus, tx, [lease.delivery], Event.LAPSE, used=True))
 
 
 def release(bus: Bus, parcels: Sequence[Parcel], *, used: bool) -> None:

@@ -40,18 +40,12 @@ def move(bus: Bus, tx: Tx, parcel: Parcel, event: Event, **changes: object) -> P
 
     ``changes`` are further fields of the new row. The arrow must be in the table (``LookupError``: a fault of ours).
     """
-    new = _move(bus, tx, parcel.delivery, parcel.envelope.intent, event, changes)
-    return None if new is None else Parcel(new, parcel.envelope)
-
-
-def _move(
-    bus: Bus, tx: Tx, old: Delivery, intent: Intent | None, event: Event, changes: dict[str, object]
-) -> Delivery | None:
-    new = _after(bus, old, intent, event, bus.clock.now(), changes)
+    old = parcel.delivery
+    new = _after(bus, old, parcel.envelope.intent, event, bus.clock.now(), changes)
     if not tx.move(old, new):
         return None
     tx.then(lambda: _all_changed(bus, [(old, new)]))
-    return new
+    return Parcel(new, parcel.envelope)
 
 
 def move_all(bus: Bus, tx: Tx, parcels: Iterable[Parcel], event: Event) -> None:
@@ -127,13 +121,18 @@ def give_back(
     return back
 
 
-def put_back(bus: Bus, tx: Tx, delivery: Delivery, event: Event, *, used: bool) -> None:
-    """The same, at once, where its message is not at hand: that may be large, and is read only where attempts are used
-    up, so that its sender is told."""
-    if not (used and _is_last(bus, delivery)):
-        _move(bus, tx, delivery, None, event, {"used": delivery.used + used})
-    elif (envelope := tx.message(delivery.message_id)) is not None:
-        give_back(bus, tx, Parcel(delivery, envelope), event, used=True)
+def put_back(bus: Bus, tx: Tx, deliveries: Iterable[Delivery], event: Event, *, used: bool) -> None:
+    """The same, at once and for many, where their messages are not at hand: these may be large, and are read only where
+    attempts are used up, so that the sender is told."""
+    now = bus.clock.now()
+    wanted = []
+    for delivery in deliveries:
+        if not (used and _is_last(bus, delivery)):
+            wanted.append((delivery, _after(bus, delivery, None, event, now, {"used": delivery.used + used})))
+        elif (envelope := tx.message(delivery.message_id)) is not None:
+            give_back(bus, tx, Parcel(delivery, envelope), event, used=True)
+    done = tx.move_all(wanted)
+    tx.then(lambda: _all_changed(bus, done))
 
 
 def _is_last(bus: Bus, delivery: Delivery) -> bool:

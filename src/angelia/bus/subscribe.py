@@ -17,7 +17,7 @@ from angelia.bus.ports import Parcel, Scope, Tx, View
 from angelia.bus.push import keep
 from angelia.bus.streams import Connection, Stream, reserve
 from angelia.bus.turnstile import ROW_BYTES
-from angelia.model.delivery import Event, Hand, State
+from angelia.model.delivery import Delivery, Event, Hand, State
 from angelia.model.envelope import Envelope
 from angelia.model.errors import BadRequest, RateLimited
 
@@ -125,8 +125,7 @@ def _take_over(bus: Bus, tx: Tx, stream: Stream, last_event_id: str | None) -> N
     bus.directory.learn(tx, stream.name, bus.clock.now(), member=True, most=bus.limits.open_names)
     old = bus.streams.attached.get(mailbox)
     seen = _resume(bus, tx, stream, last_event_id)
-    for delivery in tx.leased(mailbox, STREAM_HANDS):
-        put_back(bus, tx, delivery, Event.RELEASE, used=False)
+    put_back(bus, tx, tx.leased(mailbox, STREAM_HANDS), Event.RELEASE, used=False)
     for delivery in tx.returned(mailbox, Hand.AUTO, tx.handed_high(mailbox)):
         if delivery.seq > seen:
             # This reader has not seen it. A later id of its own must not settle it before it is handed over again.
@@ -196,9 +195,12 @@ async def detach(bus: Bus, stream: Stream) -> None:
     def unit(tx: Tx) -> None:
         if bus.streams.attached.get(stream.mailbox) is not stream:
             return
+        seen, unseen = list[Delivery](), list[Delivery]()
         for delivery in tx.leased(stream.mailbox, STREAM_HANDS):
-            used = broke and stream.handed.get(delivery.key) == delivery.attempt
-            put_back(bus, tx, delivery, Event.LAPSE if used else Event.RELEASE, used=used)
+            reached = broke and stream.handed.get(delivery.key) == delivery.attempt
+            (seen if reached else unseen).append(delivery)
+        put_back(bus, tx, seen, Event.LAPSE, used=True)
+        put_back(bus, tx, unseen, Event.RELEASE, used=False)
         bus.streams.attach(tx, stream.mailbox, None)
         tx.then(lambda: _left(bus, stream))
 

@@ -31,7 +31,9 @@ LOOK_SECONDS = 5.0  # between two beats where there are streams
 BEHIND_SECONDS = 30.0  # between two looks for who waits beside mail: those at links are as often
 LOOKS = 3  # for each keep-alive, where these come more often; without a stream, one in the time of two of them
 PATROL_SECONDS = 1.0  # between two looks at readers that may stall; the kernel resets these a few seconds after we do
-CUT_AT_ONCE, CUT_PAUSE_SECONDS = 10, 0.05  # readers that stall together end a few at a time: each takes the loop's time
+# Readers that stall together are cut one by one: each leaves what it held to be put back, some milliseconds of the
+# writer's time, which whatever comes meanwhile waits for.
+CUT_PAUSE_SECONDS = 0.02
 LATE_SHARE = 0.1  # of the time between two beats: a keep-alive that is later at the next one is written at this one
 FORGET_SECONDS = 3600.0  # between two looks for names that nobody uses any more
 
@@ -131,15 +133,15 @@ def _settle_by_time(bus: Bus, tx: Tx, parcel: Parcel) -> None:
 def patrol(bus: Bus, now: float, quiet_seconds: float) -> float:
     """Look at the streams that time may change: has one been quiet for so long, or has its reader stopped taking bytes?
     Out: seconds until another look has to follow, at the latest; 0 where any was kept alive."""
-    quiet_since, cut, again = now - quiet_seconds, 0, inf
+    quiet_since, cut, again = now - quiet_seconds, False, inf
     for stream in bus.streams.to_look_at(quiet_since):
         if unsent := stream.connection.unsent():
             if stream.ended == "gone" or not _stalled(stream, unsent, now, bus.limits.stream_stall_seconds):
                 continue
-            if cut == CUT_AT_ONCE:
+            if cut:
                 again = min(again, CUT_PAUSE_SECONDS)
                 continue
-            cut += 1
+            cut = True
             stream.end("gone")
             stream.connection.abort()
             continue

@@ -130,7 +130,7 @@ async def test_what_is_put_back_is_as_what_is_given_back_and_is_not_read(hub: Sm
 
     def unit(tx: Tx) -> None:
         give_back(hub.bus, tx, given, event, used=used)
-        put_back(hub.bus, cast(Tx, Blind(tx)), put.delivery, event, used=used)
+        put_back(hub.bus, cast(Tx, Blind(tx)), [put.delivery], event, used=used)
 
     await hub.bus.store.write(unit)
     expected, found = await hub.row(given), await hub.row(put)
@@ -140,7 +140,7 @@ async def test_what_is_put_back_is_as_what_is_given_back_and_is_not_read(hub: Sm
 
 async def test_what_is_put_back_for_the_last_time_is_dead_and_its_sender_is_told(hub: SmallHub) -> None:
     parcel = await in_state(hub, State.LEASED, attempt=10, used=9, hand=Hand.AUTO)
-    await hub.bus.store.write(lambda tx: put_back(hub.bus, tx, parcel.delivery, Event.LAPSE, used=True))
+    await hub.bus.store.write(lambda tx: put_back(hub.bus, tx, [parcel.delivery], Event.LAPSE, used=True))
     row = await hub.row(parcel)
     assert (row.state, row.used, row.reason) == (State.DEAD, 10, Reason.ATTEMPTS_USED_UP)
     assert [notice.reason for notice in await hub.notices()] == ["attempts_used_up"]
@@ -149,8 +149,27 @@ async def test_what_is_put_back_for_the_last_time_is_dead_and_its_sender_is_told
 async def test_what_moved_meanwhile_is_not_put_back(hub: SmallHub) -> None:
     parcel = await in_state(hub, State.LEASED, attempt=1, hand=Hand.AUTO)
     await take(hub, parcel, Event.ACK)
-    await hub.bus.store.write(lambda tx: put_back(hub.bus, tx, parcel.delivery, Event.LAPSE, used=True))
+    await hub.bus.store.write(lambda tx: put_back(hub.bus, tx, [parcel.delivery], Event.LAPSE, used=True))
     assert await hub.state(parcel) is State.DELIVERED
+
+
+async def test_of_many_that_are_put_back_each_goes_its_own_way(hub: SmallHub) -> None:
+    used = {"first": 0, "last": 9, "gone": 0, "next": 3}
+    parcels = {
+        name: await in_state(hub, State.LEASED, attempt=count + 1, used=count, hand=Hand.AUTO)
+        for name, count in used.items()
+    }
+    await take(hub, parcels["gone"], Event.ACK)
+    held = [parcel.delivery for parcel in parcels.values()]
+    await hub.bus.store.write(lambda tx: put_back(hub.bus, tx, held, Event.LAPSE, used=True))
+    rows = {name: await hub.row(parcel) for name, parcel in parcels.items()}
+    assert {name: (row.state, row.used) for name, row in rows.items()} == {
+        "first": (State.QUEUED, 1),
+        "last": (State.DEAD, 10),
+        "gone": (State.DELIVERED, 0),
+        "next": (State.QUEUED, 4),
+    }
+    assert [notice.reason for notice in await hub.notices()] == ["attempts_used_up"]
 
 
 async def test_a_delay_that_outlived_its_row_does_nothing(hub: SmallHub) -> None:
