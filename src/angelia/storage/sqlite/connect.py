@@ -18,7 +18,9 @@ from angelia.storage.sqlite.queries import AS_BYTES
 from angelia.storage.sqlite.rows import Row, as_text
 
 BUSY_MS = 10_000  # another program (a backup, a curious person) may hold the file for a moment
-WRITER_CACHE_KIB = 8 * 1024  # 2 to 128 MiB cost the same with a million rows: the system's own cache is behind it
+# 2 to 128 MiB cost the same with a million rows: the system's own cache is behind it. And small: a commit whose pages
+# SQLite put in order goes through all of it, 25 ms for 8 MiB where memory is slow to come (pcache1TruncateUnsafe).
+WRITER_CACHE_KIB = 2 * 1024
 READER_CACHE_KIB = 4 * 1024  # a commit empties it, so a larger one would not pay
 LOG_KEPT_BYTES = 32 * 1024 * 1024  # what the log is cut to where it had to grow; as full.Reserve.log_bytes
 
