@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.acceptance.hub import ROOT
+from tests.rigs.broken_parts import try_named
 from tests.rigs.kills import Plan, Result, run
 
 
@@ -125,17 +126,11 @@ def is_found(fault: Fault, result: Result) -> bool:
     return bool({breach.kind for breach in result.verdict.breaches} & set(fault.shows))
 
 
-def main(names: list[str]) -> int:
-    """Try the named faults, or all."""
-    missed = 0
-    for name in names or FAULTS:
-        result = try_it(FAULTS[name])
-        found = is_found(FAULTS[name], result)
-        missed += not found
-        kinds = dict(Counter(breach.kind for breach in result.verdict.breaches))
-        print(f"{'found ' if found else 'MISSED'}  {name}: {kinds} faults: {len(result.faults)}", flush=True)
-    return 1 if missed else 0
+def _tried(fault: Fault) -> tuple[bool, str]:
+    result = try_it(fault)
+    kinds = dict(Counter(breach.kind for breach in result.verdict.breaches))
+    return is_found(fault, result), f"{kinds} faults: {len(result.faults)}"
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(try_named(sys.argv[1:], FAULTS, _tried))

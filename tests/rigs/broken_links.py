@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.rigs.broken import Fault, break_it
+from tests.rigs.broken_parts import try_named
 from tests.rigs.hubs import Plan, Result, run
 
 SECONDS = 30.0  # in fewer, a run may see too few cuts for the order to break
@@ -88,17 +89,11 @@ def is_found(fault: Fault, result: Result) -> bool:
     return bool({breach.kind for breach in result.verdict.breaches} & set(fault.shows))
 
 
-def main(names: list[str]) -> int:
-    """Try the named faults, or all."""
-    missed = 0
-    for name in names or FAULTS:
-        result = try_it(FAULTS[name])
-        found = is_found(FAULTS[name], result)
-        missed += not found
-        kinds = dict(Counter(breach.kind for breach in result.verdict.breaches))
-        print(f"{'found ' if found else 'MISSED'}  {name}: {kinds} faults: {len(result.faults)}", flush=True)
-    return 1 if missed else 0
+def _tried(fault: Fault) -> tuple[bool, str]:
+    result = try_it(fault)
+    kinds = dict(Counter(breach.kind for breach in result.verdict.breaches))
+    return is_found(fault, result), f"{kinds} faults: {len(result.faults)}"
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(try_named(sys.argv[1:], FAULTS, _tried))

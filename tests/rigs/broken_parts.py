@@ -10,11 +10,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tests.acceptance.hub import ROOT, environment
+
+F = TypeVar("F")
 
 # How each is looked for: a program that ends with 0 where all is well. Nothing is made small: any finding will do.
 PLAIN = (
@@ -155,21 +158,20 @@ def is_found(fault: Fault) -> bool:
     return done.returncode != 0
 
 
-def try_all(names: Collection[str], is_found: Callable[[str], tuple[bool, str]]) -> int:
-    """Try the named faults, say which were found and by what, and how many were missed; the exit code."""
+def try_named(names: Sequence[str], faults: Mapping[str, F], is_found: Callable[[F], tuple[bool, str]]) -> int:
+    """Try the named faults, or all, and say which were found, by what, and how many were missed; the exit code.
+    ``is_found``: whether this one was, and what told so."""
+    if unknown := [name for name in names if name not in faults]:
+        print(f"no such fault: {unknown}; there are:", *faults, sep="\n  ", file=sys.stderr)
+        return 2
     missed = 0
-    for name in names:
-        found, said = is_found(name)
+    for name in names or faults:
+        found, said = is_found(faults[name])
         missed += not found
         print(f"{'found ' if found else 'MISSED'}  {name}\n{said[:300]}".rstrip(), flush=True)
-    print(f"faults: {len(names)}, missed: {missed}")
+    print(f"faults: {len(names or faults)}, missed: {missed}")
     return int(missed > 0)
 
 
-def main(names: list[str]) -> int:
-    """Try the named faults, or all."""
-    return try_all(names or list(FAULTS), lambda name: (is_found(FAULTS[name]), ""))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(try_named(sys.argv[1:], FAULTS, lambda fault: (is_found(fault), "")))

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.rigs import disk, faults
 from tests.rigs.broken import FAULTS as KILLS
 from tests.rigs.broken import Fault, break_it
-from tests.rigs.broken_parts import try_all
+from tests.rigs.broken_parts import try_named
 from tests.rigs.failing_up import SYNC
 from tests.rigs.leaks import run as use
 from tests.rigs.network import bad_weather, cut_at_once, stalled_readers
@@ -140,10 +140,5 @@ def is_found(bite: Bite) -> tuple[bool, str]:
     return any(breach.startswith(bite.fault.shows) for breach in said), "\n".join(said[:20])
 
 
-def main(names: list[str]) -> int:
-    """Try the named faults, or all."""
-    return try_all(names or list(FAULTS), lambda name: is_found(FAULTS[name]))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(try_named(sys.argv[1:], FAULTS, is_found))

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.acceptance.hub import ROOT, environment
 from tests.rigs.broken import Fault, break_it
 from tests.rigs.broken_links import FAULTS as LINKS
-from tests.rigs.broken_parts import try_all
+from tests.rigs.broken_parts import try_named
 
 SECONDS = 300
 FAILED = 1  # what pytest ends with when tests were run and some failed
@@ -235,10 +235,5 @@ def is_found(bite: Bite) -> tuple[bool, str]:
     )
 
 
-def main(names: list[str]) -> int:
-    """Try the named faults, or all."""
-    return try_all(names or list(FAULTS), lambda name: is_found(FAULTS[name]))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(try_named(sys.argv[1:], FAULTS, is_found))
