@@ -40,8 +40,8 @@ class FailingDisk(apsw.VFS):
         self._left -= 1
         if self._left:
             return False
+        os.write(self._log, b"fired\n")  # first: who reads of it in the plan looks for it here
         self._plan.write_text(FIRED)
-        os.write(self._log, b"fired\n")
         return True
 
 
