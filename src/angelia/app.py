@@ -12,13 +12,11 @@ import asyncio
 import errno
 import logging
 import os
-import signal
 import socket
 import ssl
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, replace
-from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +40,7 @@ from angelia.doors.http.routes import make_app
 from angelia.doors.http.server import HubServer
 from angelia.doors.http.upgrade import GATEWAY, HUBS
 from angelia.doors.http.websocket import HubWebSocket
+from angelia.ending import End, Ending
 from angelia.links.dial import DialTools, dial
 from angelia.links.keeper import Keeper
 from angelia.links.port import Dialled
@@ -71,36 +70,6 @@ FILES_KEPT = 256
 CLOSE_SECONDS = 10.0
 
 
-class End(Enum):
-    """Why the serving ended."""
-
-    ASKED = auto()
-    STORE_FAILED = auto()
-    LOCK_LOST = auto()
-    STORE_GONE = auto()
-
-
-class Ending:
-    """The end, once somebody has called for it. The first reason counts, but whoever asks for the end gets it, of a hub
-    that is about to replace itself, too."""
-
-    def __init__(self) -> None:
-        self.reason: End | None = None
-        self._called = asyncio.Event()
-
-    def call(self, reason: End) -> None:
-        """End it, for this reason."""
-        if self.reason is None or (self.reason is End.STORE_FAILED and reason is End.ASKED):
-            self.reason = reason
-        self._called.set()
-
-    async def wait(self) -> End:
-        """Until somebody does."""
-        await self._called.wait()
-        assert self.reason is not None
-        return self.reason
-
-
 async def serve(
     settings: Settings,
     lock: FolderLock,
@@ -116,7 +85,7 @@ async def serve(
     ``announce`` is told the addresses once the hub is ready; ``files`` is how many this process may have open.
     """
     limits = limits_of(settings)
-    _listen_to_signals(ending, hang_up)
+    ending.hear_signals(hang_up)
     clock = SystemClock()
     store = await SqliteStore.open(
         Path(settings.data_dir, "angelia.db"),
@@ -191,13 +160,6 @@ _WORDS = {
     End.LOCK_LOST: "the data folder is no longer ours: its lock file was removed or replaced",
     End.STORE_GONE: "the store's file was removed or replaced",
 }
-
-
-def _listen_to_signals(ending: Ending, hang_up: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ending.call, End.ASKED)
-    loop.add_signal_handler(signal.SIGHUP, hang_up)
 
 
 async def _stop(bus: Bus, server: HubServer, seconds: float, hands: Sequence[asyncio.Task[None]]) -> None:

@@ -5,9 +5,7 @@ restart in ten seconds, and after three that did not help it ends and says so.
 """
 
 import os
-import signal
 import sys
-import time
 from collections.abc import Callable
 
 from angelia.storage.lock import FolderLock
@@ -63,13 +61,6 @@ def may_restart(earlier: Handover | None, ran: float, wait: Callable[[float], No
         )
     wait(QUICK_SECONDS - ran)
     return quick
-
-
-def pause(seconds: float) -> None:
-    """Wait, and obey whoever asks for the end meanwhile, with everything put away."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    time.sleep(seconds)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def replace_self(lock: FolderLock, port: int, quick: int) -> None:

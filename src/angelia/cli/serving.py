@@ -15,6 +15,7 @@ import uvloop
 
 from angelia import app
 from angelia.cli import exits, hub_log, session, stdio
+from angelia.ending import End, Ending
 from angelia.model.errors import AngeliaError, OutcomeUnknown
 from angelia.settings import Settings, SettingsError
 from angelia.storage.folder import UnfitFolder
@@ -34,7 +35,11 @@ FAILED_AT_START = (
 
 
 class StoreUnfit(Exception):
-    """The store could not be opened; the text says why."""
+    """The store could not be opened; the text says why. ``asked``: somebody had asked for the end."""
+
+    def __init__(self, words: str, *, asked: bool) -> None:
+        super().__init__(words)
+        self.asked = asked
 
 
 def serve(
@@ -56,7 +61,7 @@ def serve(
         stdio.leave_terminal(path)
         log.info("the terminal is gone; the hub goes on, and logs here; end it: %s", session.command(settings, "down"))
 
-    ending = app.Ending()
+    ending = Ending()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
     try:
@@ -64,15 +69,17 @@ def serve(
     except (SettingsError, UnfitFolder):
         raise
     except Exception as error:
+        asked = ending.reason is End.ASKED
         if (words := app.no_room(settings.data_dir, error)) is not None:
-            raise StoreUnfit(words) from error
+            raise StoreUnfit(words, asked=asked) from error
         if isinstance(error, OutcomeUnknown):
-            raise StoreUnfit(FAILED_AT_START) from error
+            raise StoreUnfit(FAILED_AT_START, asked=asked) from error
         if isinstance(error, AngeliaError):
-            raise StoreUnfit(error.detail) from error
+            raise StoreUnfit(error.detail, asked=asked) from error
         log.exception("the hub ends by a fault of its own; what was accepted is on disk")
         return exits.NO
     finally:
+        ending.obey_at_once()
         handler.finish()
     assert ending.reason is not None
     return _CODES[ending.reason]
@@ -80,8 +87,8 @@ def serve(
 
 # What a supervisor would start after the store was taken away would begin with an empty one.
 _CODES = {
-    app.End.ASKED: exits.DONE, app.End.LOCK_LOST: exits.NO, app.End.STORE_GONE: exits.TAKEN,
-    app.End.STORE_FAILED: None,
+    End.ASKED: exits.DONE, End.LOCK_LOST: exits.NO, End.STORE_GONE: exits.TAKEN,
+    End.STORE_FAILED: None,
 }  # fmt: skip
 
 

@@ -134,7 +134,7 @@ def _serve(settings: Settings, given: argparse.Namespace, started: float) -> int
         except serving.StoreUnfit as error:
             _tell(settings, given, "store_unfit", str(error))
             # After a failed commit the disk may need a moment; a store that was never opened here needs a person.
-            code = None if given.handover else exits.NO
+            code = None if given.handover and not error.asked else exits.NO
         finally:
             listen.remove_unix(settings.socket_path)
         return _restart(settings, given, lock, port, started) if code is None else code
@@ -207,7 +207,7 @@ def _taken(settings: Settings, given: argparse.Namespace, error: listen.AddressT
 def _restart(settings: Settings, given: argparse.Namespace, lock: FolderLock, port: int, started: float) -> int:
     """The store failed. Comes back only when a restart cannot help."""
     try:
-        quick = restart.may_restart(given.handover, time.monotonic() - started, restart.pause)
+        quick = restart.may_restart(given.handover, time.monotonic() - started, time.sleep)
         restart.replace_self(lock, port, quick)
     except restart.GivingUp as error:
         words = f"{error} Look at the disk, then: {session.command(settings, 'doctor')}"
