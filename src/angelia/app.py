@@ -49,7 +49,7 @@ from angelia.model.errors import AngeliaError, DiskFull
 from angelia.model.limits import Limits
 from angelia.protocol.bot_relay import ENVELOPE_TTL_SECONDS, Times, relay_root
 from angelia.settings import Settings, SettingsError, environment
-from angelia.storage.folder import private, secret
+from angelia.storage.folder import TURNS, private, secret
 from angelia.storage.lock import FolderLock
 from angelia.storage.sqlite.full import MIB, Reserve
 from angelia.storage.sqlite.store import SqliteStore
@@ -103,8 +103,9 @@ async def serve(
         hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED), lambda: _disk(settings, store))
         fixed = connections_of(settings)
         withheld = partial(secret_variables, bus, fixed)
-        children = ChildProcesses(_running(settings), withheld=withheld)
-        tools = _tools(settings, children)
+        running, kept, locks = (_of_turns(settings, name) for name in ("running", "private", "locks"))
+        children = ChildProcesses(running, withheld=withheld)
+        tools = _tools(kept, children)
         hub.adapters = Desk(tools)
         hub.links = keeper = _keeper(settings, bus, fixed, withheld)
         server = _server(settings, bus, hub, keeper, tcp, unix, files)
@@ -119,7 +120,9 @@ async def serve(
             lock.publish(port=port, instance=store.instance, addresses=urls, tokens_only=hub.tokens_only, ready=True)
             log.info("the hub serves on %s, data folder %s", " and ".join(urls), settings.data_dir)
             announce(urls)
-            hands = _begin_hands(tasks, settings, bus, keeper, tools, children, urls[0])
+            telling = Telling(bus=bus, url=urls[0], tokens=os.path.join(settings.data_dir, "tokens"))
+            run_turns = partial(_run_turns, bus, tools, telling, running, locks)
+            hands = _begin_hands(tasks, settings, bus, keeper, run_turns)
             log.info("the hub is stopping: %s", _WORDS[await ending.wait()])
             children.grace_seconds = HURRY_SECONDS
             await _stop(bus, server, settings.stop_seconds, hands)
@@ -141,13 +144,11 @@ def _begin_hands(
     settings: Settings,
     bus: Bus,
     keeper: Keeper,
-    tools: Tools,
-    children: ChildProcesses,
-    url: str,
+    run_turns: Callable[[], Awaitable[None]],
 ) -> list[asyncio.Task[None]]:
     """What goes out to agents, hubs and homes by itself."""
     hands: dict[str, Callable[[], Awaitable[None]]] = {
-        "turns": lambda: _run_turns(settings, bus, tools, children, url),
+        "turns": run_turns,
         "the door for Hermes": lambda: _serve_hermes(settings, bus),
         "links": keeper.run,
     }
@@ -243,15 +244,9 @@ def _hub(
     )
 
 
-def _tools(settings: Settings, children: ChildProcesses) -> Tools:
+def _tools(kept: str, children: ChildProcesses) -> Tools:
     around = _surroundings()
-    turns = _private(os.path.join(settings.data_dir, "turns"))
-    return Tools(
-        children=children,
-        environment=around,
-        home=around["HOME"],
-        private=_private(os.path.join(turns, "private")),
-    )
+    return Tools(children=children, environment=around, home=around["HOME"], private=kept)
 
 
 def _surroundings() -> dict[str, str]:
@@ -272,12 +267,10 @@ async def _keep_up(what: str, run: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _run_turns(settings: Settings, bus: Bus, tools: Tools, children: ChildProcesses, url: str) -> None:
+async def _run_turns(bus: Bus, tools: Tools, telling: Telling, running: str, locks: str) -> None:
     """End what a killed hub left running, then run turns until the end."""
-    for key in await Remains(_running(settings)).end_remains():
+    for key in await Remains(running).end_remains():
         log.info("the turn %s, which the hub before was in the middle of, was ended", key)
-    telling = Telling(bus=bus, url=url, tokens=os.path.join(settings.data_dir, "tokens"))
-    locks = _private(os.path.join(settings.data_dir, "turns", "locks"))
     await Runner(bus, tools, Attempts(bus, telling), locks).run()
 
 
@@ -295,8 +288,13 @@ def _keeper(
     return Keeper(bus, open_line, key, fixed, settings.hermes_connection)
 
 
-def _running(settings: Settings) -> str:
-    return os.path.join(settings.data_dir, "turns", "running")
+def _of_turns(settings: Settings, name: str) -> str:
+    """A private folder of what turns need; ``UnfitFolder`` where others could look into it."""
+    turns = os.path.join(settings.data_dir, TURNS)
+    private(turns)
+    place = os.path.join(turns, name)
+    private(place)
+    return place
 
 
 async def _serve_hermes(settings: Settings, bus: Bus) -> None:
@@ -307,11 +305,6 @@ async def _serve_hermes(settings: Settings, bus: Bus) -> None:
     times = Times(limits.turn_seconds, limits.turn_attempts, limits.lock_wait_seconds)
     files = RelayFiles(relay_root(home, home), settings.hermes_connection)
     await HermesHome(bus, files, times, ENVELOPE_TTL_SECONDS).run()
-
-
-def _private(path: str) -> str:
-    private(path)
-    return path
 
 
 def _server(

@@ -169,13 +169,16 @@ def test_secrets_that_are_open_to_others_are_named_each_with_what_closes_it(runs
             assert not wide(found.run("doctor", "--json"), "secret")
 
 
-def test_a_folder_of_turns_that_is_open_to_others_is_wrong_since_no_hub_starts_on_it() -> None:
+@pytest.mark.parametrize("name", ["turns", "turns/running", "turns/private", "turns/locks"])
+def test_a_folder_of_turns_that_is_open_to_others_is_wrong_since_no_hub_starts_on_it(name: str) -> None:
     with hub() as found:
         found.stop()
-        with closed_again(found.folder / "turns", mode=0o755):
+        place = found.folder / name
+        (place / "note").touch(mode=0o600)  # an empty one is closed by the start
+        with closed_again(place, mode=0o755):
             assert found.run("up", "--port", str(found.port)).returncode == 78
             ((state, text, mend),) = wide(found.run("doctor", "--json"), "folder")
-            assert (state, mend) == ("wrong", f"chmod 700 {found.folder}/turns")
+            assert (state, mend) == ("wrong", f"chmod 700 {place}")
             assert "mode 755" in text
 
 
