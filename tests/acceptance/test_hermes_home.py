@@ -21,6 +21,7 @@ import pytest
 
 from angelia.bus.beat import BEAT_SECONDS
 from angelia.doors.hermes_home.files import MOST_BYTES, READ_BYTES, RelayFiles
+from angelia.model.address import RESERVED
 from angelia.protocol.bot_relay_mail import RelayReply
 from angelia.protocol.bot_relay_rows import Row
 from tests.acceptance.hub import MARGIN, ROOT, Hub, eventually, hub
@@ -112,6 +113,78 @@ def test_a_stock_agents_message_is_answered_with_no_app_open(home: Home) -> None
     assert (message["from"], message["intent"], message["verified"]) == ("hermes", "request", True)
     for folder, mode in ((home.relay / "replies", 0o700), (home.relay / "replies" / f"{message_id}.json", 0o600)):
         assert stat.S_IMODE(folder.stat().st_mode) == mode
+
+
+def of(home: Home, message_id: str) -> tuple[str, bool]:
+    """Who a delivered letter is from, and whether that is proved."""
+    home.reply(message_id)
+    message = home.at.receipt(message_id)["message"]
+    return message["from"], message["verified"]
+
+
+def key(home: Home, *names: str) -> None:
+    for name in names:
+        assert home.at.post(f"/v1/agents/{name}/token", {}, admin=True).status in (200, 201)
+
+
+def test_only_profiles_of_the_install_are_proved_by_its_files(home: Home) -> None:
+    home.join("scout")
+    assert of(home, home.enqueue("x", from_profile="ops", from_handle="ops")) == ("ops", True)
+    assert of(home, home.enqueue("x", from_profile="", from_handle="")) == ("hermes", True)
+    assert of(home, home.enqueue("x", from_profile="bob", from_handle="bob")) == ("bob", False)
+
+
+def test_a_keyed_name_is_not_to_be_had_by_a_letter(home: Home) -> None:
+    """F101, F103: the token of ``ann`` is hers alone; a profile of the install speaks by the install's own files."""
+    home.join("scout")
+    key(home, "ann", "hermes", "ops")
+    for name in ("ann", "Ann"):
+        message_id = home.enqueue("transfer it", from_profile=name, from_handle=name)
+        refused = home.reply(message_id)
+        assert (refused["reply"], refused["reason"]) == ("", "unknown")
+        assert "is keyed" in refused["error"]
+        assert home.at.get(f"/v1/messages/{message_id}", admin=True).status == 404
+    assert of(home, home.enqueue("x")) == ("hermes", True)
+    assert of(home, home.enqueue("x", from_profile="ops", from_handle="ops")) == ("ops", True)
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED - {"default"}))
+def test_a_reserved_name_is_not_to_be_had_by_a_letter(home: Home, name: str) -> None:
+    home.join("scout")
+    (home.root / "profiles" / name).mkdir()
+    message_id = home.enqueue("x", from_profile=name, from_handle="hermes")
+    refused = home.reply(message_id)
+    assert (refused["reply"], "reserved" in refused["error"]) == ("", True), refused
+    assert home.at.get(f"/v1/messages/{message_id}", admin=True).status == 404
+
+
+@pytest.mark.parametrize("place", [".", "bot_relay", "bot_relay/outbox"])
+def test_where_others_may_write_nobody_is_proved_and_the_log_says_how_to_mend_it(home: Home, place: str) -> None:
+    home.join("scout")
+    key(home, "ops")
+    (home.relay / "outbox").mkdir(parents=True)
+    (home.root / place).chmod(0o777)
+    assert of(home, home.enqueue("x")) == ("hermes", False)
+    assert "is keyed" in home.reply(home.enqueue("x", from_profile="ops", from_handle="ops"))["error"]
+    assert f"chmod go-w {home.root / place}" in home.at.output()
+    (home.root / place).chmod(0o755)
+    assert of(home, home.enqueue("x")) == ("hermes", True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to write as somebody else")
+def test_what_another_user_wrote_is_not_proved(home: Home) -> None:
+    home.join("scout")
+    folder = home.relay / "outbox"
+    folder.mkdir(parents=True)
+    letter = {
+        "id": uuid.uuid4().hex, "created_at": int(time.time()), "from_profile": "default", "from_handle": "hermes",
+        "target_connection": "angelia", "target_profile": "scout", "target_handle": "scout", "message": "x",
+    }  # fmt: skip
+    part = folder / "part.tmp"
+    part.write_text(json.dumps(letter))
+    os.chown(part, 65534, 65534)
+    part.rename(folder / f"{letter['id']}.json")
+    assert of(home, str(letter["id"])) == ("hermes", False)
 
 
 def test_the_letter_of_the_page_has_the_answer_of_the_page(home: Home) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from angelia.model.failure import Reason, classify_output
+from angelia.protocol.bot_relay import DEFAULT_PROFILE, handle_of
 from angelia.protocol.bot_relay_rows import is_name, text_of
 from angelia.protocol.foreign_json import Malformed, read, write
 
@@ -51,6 +52,11 @@ class RelayEnvelope:
     message: str
     reoffered_at: float | None
     content: dict[str, Any]
+
+    @property
+    def sender(self) -> str:
+        """The handle of who says to have written it: its profile's, else the one that stands there, else ``hermes``."""
+        return handle_of(self.from_profile or self.from_handle or DEFAULT_PROFILE)
 
     def reoffered(self, at: int) -> "RelayEnvelope":
         """The same, marked as handed out a second time."""

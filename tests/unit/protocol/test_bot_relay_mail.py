@@ -262,3 +262,18 @@ def test_the_author_is_made_of_the_senders_fields() -> None:
 def test_a_hostile_sender_field_is_no_part_of_an_author() -> None:
     assert author("../x", "hermes") is None
     assert author("ops", '"}', "a b") == {"id": "bot:ops", "name": "ops", "is_bot": True}
+
+
+@pytest.mark.parametrize(
+    ("profile", "handle", "sender"),
+    [
+        ("default", "Maia", "hermes"),
+        ("ops", "Ops", "ops"),
+        ("", "ops", "ops"),
+        ("", "default", "hermes"),
+        ("", "", "hermes"),
+        ("no name", "ops", "ops"),
+    ],
+)
+def test_a_sender_is_its_profile_else_its_handle_else_hermes(profile: str, handle: str, sender: str) -> None:
+    assert read_envelope(file(from_profile=profile, from_handle=handle)).sender == sender

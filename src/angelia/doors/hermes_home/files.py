@@ -15,13 +15,14 @@ Nothing here knows the bus; all of it may wait for a disk, so it runs on a threa
 import logging
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from angelia.protocol.bot_relay import CLAIMED, FOLDER, OUTBOX, REPLIES, ROSTER, STALE_SECONDS
+from angelia.protocol.bot_relay import CLAIMED, DEFAULT_HANDLE, FOLDER, OUTBOX, REPLIES, ROSTER, STALE_SECONDS
 from angelia.protocol.bot_relay_mail import BadEnvelope, RelayEnvelope, RelayReply, read_envelope, read_reply
 from angelia.protocol.bot_relay_rows import Row, is_name, merge, read_roster, roster_bytes
 
@@ -29,17 +30,19 @@ log = logging.getLogger("angelia.hermes_home")
 MOST_BYTES = 1024 * 1024  # of an envelope; Hermes' longest has 16,200 characters
 READ_BYTES = 8 * MOST_BYTES  # of a file that is read, so that the sender of what is too large can be told
 Stamp = tuple[int, int, int]
+_OTHERS_WRITE = 0o022
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
     """What lies in a file for us under an id: an envelope, or what is wrong with it. ``modified``: the file's time,
-    epoch seconds."""
+    epoch seconds. ``own``: it is for sure from an agent of this install."""
 
     path: Path
     modified: float
     id: str
     envelope: RelayEnvelope | BadEnvelope
+    own: bool
 
 
 class RelayFiles:
@@ -49,6 +52,7 @@ class RelayFiles:
         self.root, self.connection = Path(root), connection
         self.folder = self.root / FOLDER
         self._passed_over: dict[Path, Stamp] = {}  # as they stood when they were read
+        self._told_wide = False
 
     @property
     def is_there(self) -> bool:
@@ -181,7 +185,31 @@ class RelayFiles:
             log.warning("%r of Hermes is left as it is: nobody can be answered. %s", path.name, envelope)
             return None
         is_ours = connection.lower() == self.connection.lower()
-        return Letter(path, status.st_mtime, envelope.id, envelope) if is_ours else None
+        if not is_ours:
+            return None
+        own = isinstance(envelope, RelayEnvelope) and self._is_of_own(path, envelope.sender)
+        return Letter(path, status.st_mtime, envelope.id, envelope, own)
+
+    def _is_of_own(self, path: Path, sender: str) -> bool:
+        """Whether ``sender`` is a profile of this install, and nobody but the install's owner, or the hub's, can have
+        written that file or put it where it was found."""
+        if sender.lower() != DEFAULT_HANDLE and sender not in self.profiles():
+            return False
+        places = (self.root, self.folder, self.folder / OUTBOX, path.parent, path)
+        try:
+            found = {place: place.stat() for place in places}
+        except FileNotFoundError:
+            return False
+        owners = {found[self.root].st_uid, os.geteuid()}
+        wide = [place for place, status in found.items() if status.st_mode & _OTHERS_WRITE]
+        if wide and not self._told_wide:
+            self._told_wide = True
+            log.warning(
+                "others may write to %s: letters from there count as from anybody, until: chmod go-w %s",
+                wide[0],
+                shlex.quote(str(wide[0])),
+            )
+        return not wide and all(status.st_uid in owners for status in found.values())
 
     def _claimed(self, id: str) -> Path:
         return self.folder / CLAIMED / f"{id}.json"

@@ -2,9 +2,10 @@
 
 What must stay true: an envelope is one message, by its own id, however often it is looked at. The first letter of an
 id is that message: a later one, whatever it says, is taken away and never answered, so that the first one's answer is.
-Its sender is an agent of this machine's own Hermes, proved by the folder that only its owner can write in. What came of
-it is a file before the bus counts it as handed over; where the hub ends before that, the next one finds it unanswered
-and goes on. Whoever wrote what is no envelope is told so.
+Its sender is proved where it is a profile of that install and nobody but the install's owner can have written it; any
+other is an open caller, who is not let use a keyed or reserved name. What came of it is a file before the bus counts it
+as handed over; where the hub ends before that, the next one finds it unanswered and goes on. Whoever wrote what is no
+envelope is told so.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import logging
 import time
 
 from angelia.bus.ask import Answer, ask, finished
+from angelia.bus.caller import OPEN, Caller, Rank, may
 from angelia.bus.core import Bus
 from angelia.bus.draft import Draft
 from angelia.bus.rosters import afar
@@ -59,7 +61,7 @@ class Post:
             return
         ends = (envelope.created_at or letter.modified) + self._times.waiter_seconds
         try:
-            await self._deliver(envelope, ends)
+            await self._deliver(envelope, ends, _caller(letter, envelope.sender))
         except IdReused:
             await self._repeated(letter)
         except CallerError as error:
@@ -70,8 +72,8 @@ class Post:
         log.warning("another letter of %s was taken away and not delivered: an id is one message", letter.id)
         await asyncio.to_thread(self._files.drop, letter)
 
-    async def _deliver(self, envelope: RelayEnvelope, ends: float) -> None:
-        draft = self._draft(envelope)
+    async def _deliver(self, envelope: RelayEnvelope, ends: float, caller: Caller) -> None:
+        draft = self._draft(envelope, caller)
         while True:
             left = ends - time.time()
             try:
@@ -88,16 +90,16 @@ class Post:
                 await self._end(envelope.id, Reason.DELIVERY_TIMEOUT, end_text(Fate.TIMED_OUT, envelope, self._ttl))
                 return
 
-    def _draft(self, envelope: RelayEnvelope) -> Draft:
-        """The message that an envelope is; raises ``UnknownAgent`` where nobody here is meant."""
-        sender = handle_of(envelope.from_profile) if envelope.from_profile else envelope.from_handle or "hermes"
-        if sender.lower() in RESERVED:
-            sender = "hermes"
+    def _draft(self, envelope: RelayEnvelope, caller: Caller) -> Draft:
+        """The message that an envelope is; raises ``CallerError`` where nobody here is meant, or the name is not the
+        caller's."""
+        may(caller, "send")
+        name, proved = self._bus.identify(caller, envelope.sender)
         stamp = read_attribution(envelope.message)
-        own = stamp is not None and stamp.handle.lower() in (sender.lower(), envelope.from_handle.lower())
+        own = stamp is not None and stamp.handle.lower() in (envelope.sender.lower(), envelope.from_handle.lower())
         return Draft(
-            sender=self._bus.directory.name_of(sender.lower()) if self._bus.directory.find(sender.lower()) else sender,
-            verified=True,
+            sender=name,
+            verified=proved,
             to=self._target(handle_of(profile_of(envelope.target_profile))),
             text=stamp.body if stamp is not None and own else envelope.message,
             intent=Intent.REQUEST.value,
@@ -130,3 +132,8 @@ class Post:
     async def _write(self, reply: RelayReply) -> None:
         if not await asyncio.to_thread(self._files.answer, reply):
             log.info("envelope %s was answered by somebody else before", reply.id)
+
+
+def _caller(letter: Letter, sender: str) -> Caller:
+    """Whose letter it is, for the table of who may do what."""
+    return Caller(Rank.AGENT, sender) if letter.own and sender.lower() not in RESERVED else OPEN
