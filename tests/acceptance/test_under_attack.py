@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
@@ -28,7 +27,7 @@ from angelia.doors.http.websocket import STRANGERS_BYTES
 from angelia.protocol.hub import VERSION
 from tests.acceptance.hub import MARGIN, Hub, Stream, eventually, hub
 from tests.rigs.beside import Beside, Window
-from tests.rigs.talk import Broken, Talk
+from tests.rigs.flood import Flood, flooded
 from tests.rigs.wire import Incoming
 
 MIB = 1024 * 1024
@@ -37,7 +36,7 @@ HALF_SECONDS = 0.1  # and half of them, while it is frames
 SPARE_BYTES = 24 * MIB  # that a hub may grow by: what it keeps for good, and the largest requests at work
 SECONDS = 0.6  # of an attack, at least
 SHARE = 200  # of one sender in one mailbox, in these tests
-FLOODS, FLOOD_SECONDS, PATIENCE_SECONDS = 5, 1.0, 20.0
+FLOODS, FLOOD_SECONDS = 5, 1.0
 SOME_MILLISECONDS = 0.01
 _numbers = count()
 
@@ -555,33 +554,6 @@ def test_beyond_its_bound_on_streams_the_hub_turns_away_and_serves_who_is_there(
     eventually(lambda: at.get("/status").json["streams"] < 20, 20)
 
 
-class Flood:
-    """One sender on many connections, each sending as fast as it is answered."""
-
-    def __init__(self, port: int, to: str, sender: str) -> None:
-        self._port = port
-        self._body = {"to": to, "text": "flood " * 100, "from": sender}
-        self.statuses: dict[int, int] = {}
-
-    def run(self, seconds: float, connections: int = 8) -> None:
-        asyncio.run(self._run(seconds, connections))
-
-    async def _run(self, seconds: float, connections: int) -> None:
-        ends = time.monotonic() + seconds
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(connections):
-                tasks.create_task(self._line(ends))
-
-    async def _line(self, ends: float) -> None:
-        """Until the time is over, and it was refused: a busy machine takes longer to fill a share."""
-        talk = Talk(self._port)
-        while (now := time.monotonic()) < ends or (429 not in self.statuses and now < ends + PATIENCE_SECONDS):
-            with suppress(Broken):
-                said: Any = await talk.call("POST", "/v1/messages", self._body)
-                self.statuses[said.status] = self.statuses.get(said.status, 0) + 1
-        talk.close()
-
-
 def test_a_flooding_sender_fills_its_share_and_no_more(at: Hub, beside: Beside) -> None:
     """The others' p99 at most doubles, and never mind some milliseconds: calm and flood take turns, so that whatever
     else the machine does is beside both, and the middle ones count."""
@@ -602,6 +574,14 @@ def test_a_flooding_sender_fills_its_share_and_no_more(at: Hub, beside: Beside) 
         assert at.send(name, "there is room for me", "neighbour")
     print("calm:", calm, "flooded:", flooded)
     assert statistics.median(flooded) < 2 * statistics.median(calm) + SOME_MILLISECONDS, (calm, flooded)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_minute_of_floods_at_most_doubles_the_p99_of_others() -> None:
+    result = flooded(1, 12)
+    print(result.figures)
+    assert result.good, "\n".join([*result.breaches, str(result.figures)])
 
 
 def test_a_loop_that_makes_up_names_ends(at: Hub, beside: Beside) -> None:

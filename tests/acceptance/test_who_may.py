@@ -1,10 +1,9 @@
 """The table of who may do what, walked over HTTP and the gateway: each cell is what the table says, on a real hub.
 
 The callers: open, with an agent's token and with a desktop's by TCP, the owner by the Unix socket and by the admin
-token. (Another hub is no caller here: what it may say on its link is four methods, and asks nobody. The third door, the files
-of a Hermes on this machine, has one verb: `test_hermes_home.py`.) A cell that is
-allowed must get past the table, whatever it is told then; one that is not must be refused as the table refuses, and do
-nothing.
+token. (Another hub is no caller here: what it may say on its link is four methods, and asks nobody. The third door, the
+files of a Hermes on this machine, has one verb: `test_hermes_home.py`.) A cell that is allowed must get past the table,
+whatever it is told then; one that is not must be refused as the table refuses, and do nothing.
 """
 
 import asyncio

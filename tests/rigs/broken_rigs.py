@@ -17,6 +17,7 @@ from tests.rigs.broken import FAULTS as KILLS
 from tests.rigs.broken import Fault, break_it
 from tests.rigs.broken_parts import try_named
 from tests.rigs.failing_up import SYNC
+from tests.rigs.flood import flooded
 from tests.rigs.leaks import run as use
 from tests.rigs.network import bad_weather, cut_at_once, stalled_readers
 
@@ -48,6 +49,10 @@ def _cut(source: Path) -> list[str]:
 
 def _stalled(source: Path) -> list[str]:
     return stalled_readers(30, 1, stall_seconds=2, source=source).breaches
+
+
+def _flood(source: Path) -> list[str]:
+    return flooded(1, 1, source=source).breaches
 
 
 def _disk(source: Path) -> list[str]:
@@ -96,6 +101,25 @@ FAULTS: dict[str, Bite] = {
             ("held up",),
         ),
         _stalled,
+    ),
+    "flood: a sender has no share": Bite(
+        Fault(
+            "bus/room.py", ((" and load.by_sender[me] < limits.mailbox_deliveries_per_sender\n", "\n"),), ("share",)
+        ),
+        _flood,
+    ),
+    "flood: a refusal takes the writer's time": Bite(
+        Fault(
+            "bus/room.py",
+            (
+                (
+                    "    mine, my_bytes = load.by_sender",
+                    '    __import__("time").sleep(0.02)\n    mine, my_bytes = load.by_sender',
+                ),
+            ),
+            ("held up",),
+        ),
+        _flood,
     ),
     "disk: a commit that failed is called an illness": Bite(
         Fault(
