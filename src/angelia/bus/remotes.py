@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from angelia.bus.neighbours import Known, Neighbours
 from angelia.bus.ports import Store, Tx
-from angelia.model.address import LOCAL, Address
+from angelia.model.address import LOCAL, RESERVED, Address
 from angelia.model.errors import BadRequest, RateLimited
 from angelia.model.limits import Limits
 from angelia.protocol.bot_relay import ROSTER_FRESH_SECONDS, profile_of
@@ -253,8 +253,10 @@ def check_scope(desktop: object) -> str:
     """The name of a pusher as it says it; ``BadRequest`` where it is none. None is the one without a name."""
     if desktop is None or desktop == "":
         return ANONYMOUS
-    if not isinstance(desktop, str) or not is_name(desktop) or desktop.lower() == LOCAL:
+    if not isinstance(desktop, str) or not is_name(desktop):
         raise BadRequest("desktop is no name: 1 to 64 letters, digits, '_' or '-', the first a letter or digit.")
+    if desktop.lower() in RESERVED - {ANONYMOUS}:
+        raise BadRequest(f"'{desktop}' is reserved here; a desktop needs a name of its own.")
     return desktop
 
 

@@ -48,7 +48,7 @@ async def test_what_is_removed_proves_nothing_any_more_and_others_do(hub: SmallH
 
 @pytest.mark.parametrize(("name", "error"), [
     ("", BadName), ("a b", BadRequest), ("local", BadRequest), (ANONYMOUS, BadName), ("Desktop", BadName),
-    ("rack", BadRequest), ("HUB", BadRequest),
+    ("rack", BadRequest), ("HUB", BadRequest), ("Human", BadRequest), ("interop", BadRequest), ("everyone", BadRequest),
 ])  # fmt: skip
 async def test_what_cannot_be_a_desktops_name_gets_no_token(hub: SmallHub, name: str, error: type[Exception]) -> None:
     rack = Connection(name="rack", target="ws://127.0.0.1:9")
