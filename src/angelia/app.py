@@ -34,7 +34,7 @@ from angelia.doors.gateway.server import Gateway
 from angelia.doors.hermes_home.door import HermesHome
 from angelia.doors.hermes_home.files import RelayFiles
 from angelia.doors.http.hub import Hub
-from angelia.doors.http.listen import authority
+from angelia.doors.http.listen import EVERY_ADDRESS, authority
 from angelia.doors.http.protocol import Patience
 from angelia.doors.http.routes import make_app
 from angelia.doors.http.server import HubServer
@@ -103,9 +103,7 @@ async def serve(
         hub = _hub(settings, limits, port, bus, lambda: ending.call(End.ASKED), lambda: _disk(settings, store))
         fixed = connections_of(settings)
         withheld = partial(secret_variables, bus, fixed)
-        running, kept, locks = (_of_turns(settings, name) for name in ("running", "private", "locks"))
-        children = ChildProcesses(running, withheld=withheld)
-        tools = _tools(kept, children)
+        children, tools, places = _programs(settings, withheld)
         hub.adapters = Desk(tools)
         hub.links = keeper = _keeper(settings, bus, fixed, withheld)
         server = _server(settings, bus, hub, keeper, tcp, unix, files)
@@ -120,9 +118,8 @@ async def serve(
             lock.publish(port=port, instance=store.instance, addresses=urls, tokens_only=hub.tokens_only, ready=True)
             log.info("the hub serves on %s, data folder %s", " and ".join(urls), settings.data_dir)
             announce(urls)
-            telling = Telling(bus=bus, url=urls[0], tokens=os.path.join(settings.data_dir, "tokens"))
-            run_turns = partial(_run_turns, bus, tools, telling, running, locks)
-            hands = _begin_hands(tasks, settings, bus, keeper, run_turns)
+            telling = Telling(bus=bus, url=hub.url, tokens=os.path.join(settings.data_dir, "tokens"))
+            hands = _begin_hands(tasks, settings, bus, keeper, partial(_run_turns, bus, tools, telling, places))
             log.info("the hub is stopping: %s", _WORDS[await ending.wait()])
             children.grace_seconds = HURRY_SECONDS
             await _stop(bus, server, settings.stop_seconds, hands)
@@ -134,9 +131,13 @@ async def serve(
 
 
 def _urls(settings: Settings, tcp: Sequence[socket.socket]) -> list[str]:
-    """Where the hub is found."""
-    scheme = "http" if settings.tls_certificate is None else "https"
-    return [f"{scheme}://{authority(*each.getsockname()[:2])}" for each in tcp]
+    """Where the hub is found on this machine, by what it answers for: with TLS under the first name that it is given,
+    which its certificate holds; else by the addresses, and by loopback's where it listens on every one."""
+    bound = [each.getsockname()[:2] for each in tcp]
+    if settings.tls_certificate is not None:
+        names = settings.allowed_hosts[:1] or [host for host, _ in bound]
+        return [f"https://{authority(host, bound[0][1])}" for host in names]
+    return list(dict.fromkeys(f"http://{authority(EVERY_ADDRESS.get(host, host), port)}" for host, port in bound))
 
 
 def _begin_hands(
@@ -236,6 +237,7 @@ def _hub(
         request_bytes=limits.request_bytes,
         batch_bytes=limits.batch_bytes,
         host_names=settings.allowed_hosts,
+        bound=tuple(_bracketed(host) for host in settings.hosts if host not in EVERY_ADDRESS),
         admin_digest=digest_of(secret(os.path.join(settings.data_dir, "admin.token"))),
         # Through a proxy anybody may come, though it calls from loopback.
         tokens_only=bool(settings.beyond_loopback) or settings.behind_proxy,
@@ -244,9 +246,18 @@ def _hub(
     )
 
 
-def _tools(kept: str, children: ChildProcesses) -> Tools:
-    around = _surroundings()
-    return Tools(children=children, environment=around, home=around["HOME"], private=kept)
+def _bracketed(host: str) -> str:
+    """An address as it stands in a Host header."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _programs(
+    settings: Settings, withheld: Callable[[], frozenset[str]]
+) -> tuple[ChildProcesses, Tools, tuple[str, str]]:
+    """What runs programs, what adapters are given, and the folders of the notes of what runs and of turn locks."""
+    running, kept, locks = (_of_turns(settings, name) for name in ("running", "private", "locks"))
+    children, around = ChildProcesses(running, withheld=withheld), _surroundings()
+    return children, Tools(children=children, environment=around, home=around["HOME"], private=kept), (running, locks)
 
 
 def _surroundings() -> dict[str, str]:
@@ -267,8 +278,10 @@ async def _keep_up(what: str, run: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-async def _run_turns(bus: Bus, tools: Tools, telling: Telling, running: str, locks: str) -> None:
-    """End what a killed hub left running, then run turns until the end."""
+async def _run_turns(bus: Bus, tools: Tools, telling: Telling, places: tuple[str, str]) -> None:
+    """End what a killed hub left running, then run turns until the end. ``places``: the folders of the notes of what
+    runs, and of turn locks."""
+    running, locks = places
     for key in await Remains(running).end_remains():
         log.info("the turn %s, which the hub before was in the middle of, was ended", key)
     await Runner(bus, tools, Attempts(bus, telling), locks).run()

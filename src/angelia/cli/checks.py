@@ -171,8 +171,10 @@ def health(address: Address, holder: Holder, settings: Settings) -> Generator[Fi
         yield Finding(name, WRONG, text, f"look at the hub's log; if it stays so: {down} && {up}")
         return False
     except ClientError as error:
-        again = session.command(settings, "up --replace")
-        yield Finding(name, WRONG, str(error), f"look at the hub's log, and start it again: {again}")
+        mend = f"look at the hub's log, and start it again: {session.command(settings, 'up --replace')}"
+        if "certificate" in str(error).lower():
+            mend = "where a CA of your own signed it, look under SSL_CERT_FILE=FILE, and start the hub so, too"
+        yield Finding(name, WRONG, str(error), mend)
         return True
     yield from _answered(name, found, holder, settings)
     return True

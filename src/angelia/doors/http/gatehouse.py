@@ -59,7 +59,7 @@ class Gatehouse:
         self._inner, self._bus, self._hub, self._upgrades = inner, bus, hub, upgrades
         self._guesses = Guesses(bus.clock.monotonic)
         self._arriving = Arriving(bus.limits.arriving_bytes)
-        self._hosts = _spelt([*LOOPBACK, *hub.host_names], hub.port)
+        self._hosts = _spelt([*LOOPBACK, *hub.bound, *hub.host_names], hub.port)
         self._origins = {scheme: _origins(hub, scheme) for scheme in OWN_PORTS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -238,9 +238,10 @@ def _origins(hub: Hub, scheme: str) -> frozenset[bytes]:
     """What an Origin may be, letter by letter, where the hub speaks this scheme itself. A page of this machine in
     another, or without a port, came from another program, unless the port is the scheme's own; one of a configured name
     came through the proxy that the name is for, which may do TLS."""
-    own = _spelt(LOOPBACK, hub.port)
+    addresses = [*LOOPBACK, *hub.bound]
+    own = _spelt(addresses, hub.port)
     if hub.port != OWN_PORTS[scheme]:
-        own -= {name.encode() for name in LOOPBACK}
+        own -= {name.encode() for name in addresses}
     found = {scheme.encode() + b"://" + host for host in own}
     configured = _spelt(hub.host_names, hub.port)
     return frozenset(found | {each.encode() + b"://" + host for each in OWN_PORTS for host in configured})

@@ -100,6 +100,7 @@ class Hub:
     request_bytes: int
     batch_bytes: int
     host_names: tuple[str, ...] = ()
+    bound: tuple[str, ...] = ()
     admin_digest: bytes | None = None
     tokens_only: bool = False
     url: str = ""  # where callers of this machine find it, once it listens

@@ -32,6 +32,10 @@ class AddressUnusable(Exception):
     """This machine has no such address, or does not let us listen there."""
 
 
+# What listens on every address of the machine, and the one of them by which it is reached from here.
+EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
 def authority(host: str, port: int) -> str:
     """Host and port as they stand in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
