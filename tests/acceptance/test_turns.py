@@ -102,6 +102,15 @@ def test_a_message_wakes_its_agent_and_the_answer_comes_back(on: Turns) -> None:
     assert on.ask("scout", text)["reply"]["text"] == f"scout heard: {text}"
 
 
+def test_who_leaves_and_joins_again_is_woken_again(on: Turns) -> None:
+    """A keyed name came back as it had been, and nobody woke it."""
+    for _ in range(2):
+        on.at.post("/v1/agents/keeper/token", {}, admin=True)
+        on.join("keeper")
+        assert on.ask("keeper", "hello")["reply"]["text"] == "keeper heard: hello"
+        assert on.at.call("DELETE", "/v1/agents/keeper", admin=True).status in (200, 204)
+
+
 def test_an_answer_wakes_the_agent_that_asked_and_ends_there(on: Turns) -> None:
     on.join("scout")
     on.join("ann")

@@ -146,10 +146,12 @@ async def revoke_token(bus: Bus, caller: Caller, name: str, token_id: str) -> No
 
 
 def _end_reading(bus: Bus, mailbox: str, why: str) -> None:
-    """Who may still read comes back, and says so anew; who waits in a claim looks again whether it may."""
+    """Who may still read comes back, and says so anew; who waits in a claim or an ask looks again whether it may."""
     for stream in bus.streams.of(mailbox):
         stream.end(why)
     bus.signals.wake(mailbox)
+    for message_id in bus.asks.of(mailbox):
+        bus.signals.wake("message:" + message_id)
 
 
 def forget_idle(bus: Bus) -> None:

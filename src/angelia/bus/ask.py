@@ -19,7 +19,7 @@ from angelia.bus.runs import PLACES
 from angelia.model.address import HUB
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Intent, Kind
-from angelia.model.errors import AskCycle, BadRequest
+from angelia.model.errors import AskCycle, BadRequest, TokenRequired
 from angelia.model.failure import Reason, prose, read_reason
 
 _NOTICES = 100  # of the hub's own, newer than a question, that are looked through for the one about it
@@ -57,7 +57,7 @@ async def ask(bus: Bus, draft: Draft, wait_seconds: float, *, blocks: bool = Tru
 
     ``blocks``: the asker does nothing else meanwhile; not so where somebody else waits on its behalf.
 
-    Raises ``AskCycle``, and what ``publish`` raises.
+    Raises ``AskCycle``, ``TokenRequired`` where the asker's name is keyed meanwhile, and what ``publish`` raises.
     """
     bus.check_running()
     if not 0 <= wait_seconds <= bus.limits.wait_seconds:
@@ -73,12 +73,13 @@ async def ask(bus: Bus, draft: Draft, wait_seconds: float, *, blocks: bool = Tru
     draft.id = draft.id or bus.ids.message_id()
     waiter = _join(bus, draft.id, asker, targets, blocks)
     ends = bus.clock.monotonic() + wait_seconds
+    keyed = bus.directory.is_keyed(asker)
     try:
         accepted = await bus.store.write(lambda tx: accept(bus, tx, draft, recipients), weight=weight(draft))
         if accepted.envelope.id != waiter.message_id:  # a repeat by its key: the answer comes under the first id
             _leave(bus, waiter)
             waiter = _join(bus, accepted.envelope.id, asker, targets, blocks)
-        answer = await _outcome(bus, waiter, accepted.envelope, ends)
+        answer = await _outcome(bus, waiter, accepted.envelope, ends, keyed)
     except BaseException:
         _leave(bus, waiter)
         raise
@@ -105,11 +106,15 @@ def _leave(bus: Bus, waiter: Waiter) -> None:
     _close_unused(bus, waiter)
 
 
-async def _outcome(bus: Bus, waiter: Waiter, question: Envelope, ends: float) -> Answer:
+async def _outcome(bus: Bus, waiter: Waiter, question: Envelope, ends: float, keyed: bool) -> Answer:
     with bus.signals.watch("message:" + question.id) as watch:
         while True:
             ticket = watch.ticket()
             answer = await bus.store.write(lambda tx: _look(bus, tx, waiter, question), essential=True)
+            if bus.directory.is_keyed(waiter.asker) != keyed:  # whoever waits has shown no token
+                raise TokenRequired(
+                    f"The name {waiter.asker} is keyed now: it takes its own token. The question is asked."
+                )
             left = ends - bus.clock.monotonic()
             if not answer.pending or left <= 0 or bus.stopping:
                 return answer

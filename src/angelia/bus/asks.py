@@ -71,6 +71,10 @@ class Asks:
         waiter = self._open.get((message_id, mailbox))
         return waiter if waiter is not None and waiter.open and not waiter.taken else None
 
+    def of(self, asker: str) -> list[str]:
+        """What an agent asked and waits for: the ids of the messages."""
+        return [waiter.message_id for waiter in self._open.values() if waiter.asker == asker]
+
     def waits(self, asker: str) -> bool:
         """Whether an agent waits for an answer now."""
         return any(w.users and not w.taken for w in self._open.values() if w.asker == asker)

@@ -169,7 +169,7 @@ class Directory:
         tx.remove_agent(mailbox)
         tx.then(lambda: self._unset(mailbox))
         if agent is not None and agent.keyed:
-            left = replace(agent, member=False, title="", description="")
+            left = replace(agent, member=False, title="", description="", adapter=None)
             tx.put_agent(left)
             tx.then(lambda: self._set(left))
         elif agent is not None:

@@ -19,6 +19,7 @@ from angelia.bus.moves import move
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Tx
 from angelia.bus.push import keep_alive
+from angelia.bus.runs import ADAPTERS
 from angelia.bus.streams import Stream
 from angelia.model.delivery import Event, State
 from angelia.model.envelope import Intent
@@ -82,7 +83,9 @@ def _rest(bus: Bus, look_at: float, token_ends: int | None) -> float:
 
 
 def wake_behind(bus: Bus) -> None:
-    """Wake who waits though something is there for it: a reader, a claim or a turn. Looks at sums in memory alone."""
+    """Wake who waits though something is there for it: a reader, a claim or a turn; and who runs turns, for agents that
+    are reached in another way now. Looks at sums in memory alone."""
+    bus.runs.signals.wake(ADAPTERS)
     for key in {*bus.signals.watched(), *bus.runs.signals.watched()}:
         if bus.store.load(key).ready:
             bus.wake(key)

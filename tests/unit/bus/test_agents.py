@@ -15,6 +15,7 @@ from angelia.bus.agents import (
 )
 from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
 from angelia.bus.directory import digest_of
+from angelia.bus.runs import ADAPTERS
 from angelia.bus.subscribe import End
 from angelia.bus.turns import looked_at
 from angelia.bus.visits import Visit
@@ -268,6 +269,22 @@ async def test_a_keyed_name_that_was_removed_is_not_opened_by_making_it_known(hu
     await put_agent(hub.bus, ADMIN, "vault", None, None)
     with pytest.raises(TokenRequired):
         hub.bus.identify(OPEN, "vault")
+
+
+async def test_a_keyed_name_that_was_removed_is_reached_by_nothing_until_that_is_said_anew(hub: SmallHub) -> None:
+    """It came back as it had been, and nobody was told: no message woke it."""
+    program = b'{"kind":"command"}'
+    await make_token(hub.bus, ADMIN, "vault")
+    await put_agent(hub.bus, ADMIN, "vault", None, None, program)
+    await remove_agent(hub.bus, "vault")
+    await hub.restart()
+    await make_token(hub.bus, ADMIN, "vault")
+    assert hub.bus.directory.agents["vault"].adapter is None
+    with hub.bus.runs.signals.watch(ADAPTERS) as watch:
+        ticket = watch.ticket()
+        await put_agent(hub.bus, ADMIN, "vault", None, None, program)
+        assert watch.ticket() > ticket
+    assert hub.bus.directory.agents["vault"].adapter == program
 
 
 @pytest.mark.parametrize(("name", "error"), [("nobody", NotFound), ("hermes", BadRequest), ("OpenClaw", BadRequest)])

@@ -5,15 +5,16 @@ from itertools import pairwise
 
 import pytest
 
+from angelia.bus.agents import make_token
 from angelia.bus.ask import Answer, ask, finished
-from angelia.bus.caller import OPEN
+from angelia.bus.caller import ADMIN, OPEN
 from angelia.bus.cancel import cancel
 from angelia.bus.core import close_bus
 from angelia.bus.draft import Accepted, Draft
 from angelia.bus.ports import Parcel
 from angelia.model.delivery import Hand, State
 from angelia.model.envelope import Intent, Kind
-from angelia.model.errors import AskCycle, BadRequest, IdReused, MailboxFull, Stopping, UnknownAgent
+from angelia.model.errors import AskCycle, BadRequest, IdReused, MailboxFull, Stopping, TokenRequired, UnknownAgent
 from angelia.model.limits import Limits
 from tests.fakes.clock import settle
 from tests.fakes.small_hub import SmallHub, texts
@@ -463,6 +464,19 @@ async def test_another_question_under_the_same_id_is_refused_and_harms_nobody(hu
         sent = await answer(hub, ID)
     assert sent.deliveries[0].hand is Hand.ASK
     assert asking.result().reply is not None
+
+
+async def test_whoever_waits_as_an_open_name_waits_no_more_once_it_is_keyed(hub: SmallHub) -> None:
+    async def refused() -> None:
+        with pytest.raises(TokenRequired):
+            await ask(hub.bus, question(), 30)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(refused())
+        (asked,) = await hub.take(wait_seconds=5)
+        await make_token(hub.bus, ADMIN, "bob")
+    await answer(hub, asked, text="for its owner")
+    assert texts(await hub.take("bob")) == ["for its owner"]
 
 
 async def test_a_hub_that_stops_ends_the_wait_and_takes_no_question(hub: SmallHub) -> None:

@@ -14,6 +14,7 @@ from angelia.bus.claim import claim
 from angelia.bus.core import close_bus
 from angelia.bus.directory import digest_of
 from angelia.bus.ports import Scope
+from angelia.bus.runs import ADAPTERS
 from angelia.bus.subscribe import End, KeepAlive, next_items
 from angelia.bus.timekeeper import (
     BEHIND_SECONDS,
@@ -83,6 +84,14 @@ async def test_a_stream_and_a_turn_whose_wake_ups_were_lost_are_waked_within_hal
             await hub.clock.advance(BEHIND_SECONDS)
             assert (stream.done(), work.ticket()) == (True, ticket + 1)
         assert await reader.read() == ["text 1"]
+
+
+async def test_who_runs_turns_looks_anew_whatever_was_said_to_it(hub: SmallHub) -> None:
+    async with time_kept(hub):
+        with hub.bus.runs.signals.watch(ADAPTERS) as watch:
+            ticket = watch.ticket()
+            await hub.clock.advance(BEHIND_SECONDS)
+            assert watch.ticket() > ticket
 
 
 async def test_who_waits_beside_nothing_is_not_waked_for_it(hub: SmallHub) -> None:
