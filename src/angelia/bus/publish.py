@@ -215,7 +215,10 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address], mark: 
         return Accepted(repeat, tx.deliveries(repeat.id), duplicate=True)
     now = bus.clock.now()
     message_id = draft.id or bus.ids.message_id()
-    spot = _as_told(tx, draft, crossing) if crossing is not None else _place_in_conversation(tx, draft, message_id)
+    if crossing is not None:
+        spot = _as_told(tx, draft, crossing)
+    else:
+        spot = _after_its_turn(bus, draft, _place_in_conversation(tx, draft, message_id))
     if spot.parent is not None and draft.kind is Kind.REPLY:
         recipients = [address_back(bus, spot.parent.sender, by_link=spot.parent.origin is not None)]
     kind = Kind.REPLY if spot.answers is not None else draft.kind
@@ -328,6 +331,15 @@ def _place_in_conversation(tx: Tx, draft: Draft, message_id: str) -> _Place:
     if root is not None and not person and _is_party(tx, root, me):
         return _Place(thread=root.thread, chain=root.chain, depth=root.depth + 1)
     return _Place(thread=draft.thread or message_id, chain=message_id, depth=0)
+
+
+def _after_its_turn(bus: Bus, draft: Draft, spot: _Place) -> _Place:
+    """What an agent sends while a turn of its runs descends from that turn's message, whatever it says of it: agents
+    that write anew each time would go round in a circle for ever."""
+    run = bus.runs.busy.get(draft.sender.lower())
+    if run is not None and run.parcel.envelope.depth >= spot.depth:
+        spot.chain, spot.depth = run.parcel.envelope.chain, run.parcel.envelope.depth + 1
+    return spot
 
 
 def _is_party(tx: Tx, message: Envelope, mailbox: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from angelia.bus import turns
 from angelia.bus.ask import ask
 from angelia.bus.cancel import requeue
 from angelia.bus.core import close_bus
@@ -543,6 +544,23 @@ async def test_a_chain_that_is_too_fast_is_held_and_goes_on_after_an_hour() -> N
     assert states == [State.QUEUED] * 3 + [State.HELD] * 2
     await hub.pass_time(3601)
     assert (await hub.send("bob", "ann", thread=root.envelope.id)).deliveries[0].state is State.QUEUED
+
+
+@pytest.mark.parametrize("what", ["nothing", "the conversation", "what it began with"])
+async def test_what_an_agent_sends_in_a_turn_descends_from_that_whatever_it_says(hub: SmallHub, what: str) -> None:
+    """F053. Three who write anew each time, or name what is far behind, would go round for ever."""
+    first = last = await hub.send("dan", "ann", "0")
+    for one, other in (("ann", "bob"), ("bob", "cat"), ("cat", "ann"), ("ann", "bob")):
+        run = await turns.begin(hub.bus, one, "command")
+        assert run is not None
+        named: dict[str, Any] = {"thread": last.envelope.thread} if what == "the conversation" else {}
+        if what == "what it began with" and one == "ann":
+            named = {"in_reply_to": first.envelope.id}
+        sent = await hub.send(one, other, **named)
+        await turns.accepted(hub.bus, run)
+        assert (sent.envelope.chain, sent.envelope.depth) == (first.envelope.id, last.envelope.depth + 1)
+        last = sent
+    assert (await hub.send("bob", "cat")).envelope.depth == 0  # between turns it begins something
 
 
 async def test_by_default_a_chain_has_sixty_four_messages_in_an_hour(hub: SmallHub) -> None:
