@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.hub import MARGIN, Hub, eventually, hub
 from tests.acceptance.linked import connect, hubs, wait_knows
-from tests.rigs.network import bad_weather, cut_at_once, stalled_readers
+from tests.rigs.network import CAUGHT_UP_SECONDS, bad_weather, cut_at_once, stalled_readers
 from tests.rigs.proxy import BLACK_HOLE, BYTES, CUTS, FAIR, HALF_OPEN, HOST, LATE, Proxy, Weather
 from tests.rigs.talk import Broken, Talk
 
@@ -27,7 +27,7 @@ def test_load_through_all_kinds_of_weather_breaks_no_promise() -> None:
 @pytest.mark.timeout(120)
 def test_five_hundred_clients_that_are_cut_at_once_are_caught_up_soon() -> None:
     """Each has what was sent before, meanwhile and after, once, and in order."""
-    result = cut_at_once(1, 500)
+    result = cut_at_once(1, 500, caught_up_seconds=CAUGHT_UP_SECONDS * MARGIN)
     assert result.good, "\n".join([*result.breaches[:5], str(result.figures)])
 
 

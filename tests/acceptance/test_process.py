@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -264,16 +265,29 @@ def test_another_hubs_port_is_told_with_its_folder() -> None:
 
 
 def test_it_is_ready_when_it_says_so() -> None:
-    with folder_of_a_hub() as found:
-        for _ in range(5):
-            process = start(found, "up", "--port", str(found.port))
-            assert process.stdout is not None
-            assert "serves" in process.stdout.readline()
-            assert found.get("/health").json["pid"] == process.pid
-            say(found, "at once")
-            process.terminate()
-            process.communicate(timeout=20)
-            assert process.returncode == 0
+    """F086. A hundred calls; the ten hubs start at once, so that each is slow about it."""
+
+    def served(found: Hub) -> int:
+        with start(found, "up", "--port", str(found.port)) as process:
+            try:
+                assert process.stdout is not None
+                assert "serves" in process.stdout.readline()
+                holder = who_holds(str(found.folder))  # which tells other commands the same
+                assert holder is not None
+                assert (holder.pid, holder.ready) == (process.pid, True)
+                ids = [say(found, "at once") for _ in range(9)]
+                health = found.get("/health").json
+                assert (health["status"], health["pid"]) == ("ok", process.pid)
+                process.terminate()
+                process.communicate(timeout=20)
+                assert process.returncode == 0
+                return len(ids) + 1
+            finally:
+                process.kill()
+
+    with ExitStack() as stack, ThreadPoolExecutor(10) as pool:
+        hubs = [stack.enter_context(hub_unstarted()) for _ in range(10)]
+        assert sum(pool.map(served, hubs)) == 100
 
 
 # -------------------------------------------------------------------------------------- detach, down, replace, terminal

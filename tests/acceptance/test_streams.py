@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +15,8 @@ import httpx
 import pytest
 from httpx_sse import connect_sse
 
+from angelia.doors.http.stream import SPREAD_MS
+from angelia.model.limits import Limits
 from tests.acceptance.hub import MARGIN, Hub, Stream, environment, eventually, hub
 from tests.rigs.talk import Talk
 
@@ -315,15 +318,24 @@ async def test_a_thousand_streams_are_told_goodbye() -> None:
             endings = await asyncio.gather(*(reader.read() for reader, _ in clients))
         code, took = await stopping
         assert (code, took < STOP_SECONDS * MARGIN) == (0, True), f"{took:.1f} s"
-        hints = set()
+        hints = []
         for ending in endings:
             assert b"event: bye\n" in ending
-            assert b"\nretry: " in ending
-            hints.add(ending.split(b"retry: ")[-1].split(b"\n")[0])
+            hints.append(int(ending.split(b"\nretry: ")[-1].split(b"\n")[0]))
+            assert json.loads(ending.split(b"\ndata: ")[-1].split(b"\n")[0])["retry_ms"] == hints[-1]
             assert ending.endswith(b"0\r\n\r\n")
-        assert len(hints) > 100  # spread, so that they do not come back in step
+        _are_spread(hints)
         for _, writer in clients:
             writer.close()
+
+
+def _are_spread(hints: Sequence[int]) -> None:
+    """F072. Whoever was cut at once does not come back in step: over 5 s at least, and no part of that is crowded."""
+    first = Limits().retry_milliseconds
+    assert all(first <= hint < first + SPREAD_MS for hint in hints), (min(hints), max(hints))
+    assert max(hints) - min(hints) > 5000
+    tenths = Counter((hint - first) * 10 // SPREAD_MS for hint in hints)
+    assert max(tenths.values()) < len(hints) / 5, tenths  # of a thousand, 200: chance makes it 130
 
 
 def _all_gone(at: Hub) -> None:

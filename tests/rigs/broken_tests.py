@@ -213,6 +213,38 @@ FAULTS: dict[str, Bite] = {
         "if health.at is None:",
         "unit/bus/test_health.py::test_what_is_said_is_at_most_five_seconds_old",
     ),
+    "health is well whatever is": _bite(
+        "bus/health.py",
+        "health.failing = await _self_test(bus, health)",
+        "health.failing = None",
+        "acceptance/test_health.py::test_while_nobody_can_write_health_says_so_and_it_is_well_again_by_itself",
+    ),
+    "it says that it serves before it does": Bite(
+        Fault(
+            "app.py",
+            (
+                (
+                    "    store = await SqliteStore.open(",
+                    "    announce(_urls(settings, tcp))\n    store = await SqliteStore.open(",
+                ),
+                ("            announce(urls)\n", ""),
+            ),
+            (),
+        ),
+        ("acceptance/test_process.py::test_it_is_ready_when_it_says_so",),
+    ),
+    "all come back at one moment": _bite(
+        "doors/http/stream.py",
+        "back = bus.limits.retry_milliseconds + random.randrange(SPREAD_MS)",
+        "back = bus.limits.retry_milliseconds",
+        "acceptance/test_streams.py::test_a_thousand_streams_are_told_goodbye",
+    ),
+    "a call outlives its token": _bite(
+        "doors/http/gatehouse.py",
+        "            loop.call_later(GOODBYE_SECONDS, cut_off)",
+        "            pass",
+        "acceptance/test_revoked_ask.py::test_a_question_that_waits_ends_within_a_second_of_its_tokens_revocation",
+    ),
 }
 
 

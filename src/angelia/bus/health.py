@@ -62,7 +62,7 @@ async def _self_test(bus: Bus, health: Health) -> str | None:
         ticket = watch.ticket()
         step = "writing"
         try:
-            written = bus.store.write(unit, essential=True)
+            written = bus.store.write(unit)
             written.add_done_callback(_seen)
             if not await bus.clock.wait(written, PATIENCE_SECONDS):
                 return f"writing took longer than {PATIENCE_SECONDS:g} s"
