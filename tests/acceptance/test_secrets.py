@@ -1,9 +1,9 @@
 """Every secret that a full run makes, looked for in everything that the run says.
 
-Joins, rotations, turns, webhooks, links, pairing, secrets out of the hub's environment, wrong tokens, tokens in the
-wrong place; then the output and the log of the hubs, the note about them, what every command printed, every answer,
-every page, the events, the command lines of all processes and the environment of each child. A token stands in the one
-answer that makes it, and in its own file.
+Joins, rotations, turns, webhooks, links, pairing, desktops, secrets out of files and out of the hub's environment,
+wrong tokens, tokens in the wrong place; then the output and the log of the hubs, the note about them, what every
+command printed, every answer, every page, the events, the command lines of all processes and the environment of each
+child. A token stands in the one answer that makes it, and in its own file.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from tests.acceptance.linked import connect, hubs, wait_knows
 from tests.links.stand_ins.server import hermes, served
 from tests.rigs.gateway import desktop
 from tests.turns.endpoint import endpoint
+from tests.turns.stand_ins import openclaw_server
 
 SECONDS = 30.0
 HOOK = "whsec_" + base64.b64encode(bytes(range(64, 96))).decode()
@@ -191,6 +192,53 @@ async def mistaken(run: Run, at: Hub, token: str, caller: str) -> None:
             run.say(f"the gateway to {method} with {name}".replace(token, "TOKEN"), repr(answer))
 
 
+async def by_file(run: Run, at: Hub, folder: Path) -> None:
+    """A secret that stands in a file: of an agent that is reached with it, refused with it, and looked at meanwhile."""
+    token = run.secret("the token in a file", f"oct_{os.urandom(16).hex()}")
+    file = folder / "claw.token"
+    file.touch(0o600)
+    file.write_text(token)
+
+    async def looked(what: str) -> None:
+        sent = await asyncio.to_thread(at.send, "claw", what, "asker", intent="request")
+        await asyncio.to_thread(eventually, lambda: at.state(sent["id"]) in ("answered", "failed"), SECONDS)
+        for path in ("/v1/agents/claw", "/v1/agents/claw/check", "/v1/turns", f"/v1/messages/{sent['id']}"):
+            answer = await asyncio.to_thread(at.get, path, admin=True)
+            run.say(f"{path} {what}", answer.body.decode())
+
+    async with openclaw_server.serving() as server:
+        server.token = token
+        spec = {"kind": "openclaw", "home": str(folder), "url": server.url, "token_file": str(file)}
+        put = await asyncio.to_thread(at.call, "PUT", "/v1/agents/claw", {"adapter": spec}, admin=True)
+        run.say("/v1/agents/claw", put.body.decode())
+        await looked("with the right one")
+        assert len(server.begun) == 1
+        server.token = "another"
+        await looked("with the wrong one")
+        file.chmod(0o644)
+        await looked("with one that others can read")
+        put = await asyncio.to_thread(at.call, "PUT", "/v1/agents/claw", {"adapter": spec}, admin=True)
+        assert (put.status, len(server.begun)) == (400, 1)
+        run.say("/v1/agents/claw", put.body.decode())
+
+
+async def desktops(run: Run, at: Hub) -> str:
+    """A desktop with a token of its own. Out: that token."""
+    made = [await asyncio.to_thread(at.run, "desktop", "mac") for _ in range(2)]  # the second one rotates
+    old, token = (run.secret(f"a desktop's token {number}", each.stdout.strip()) for number, each in enumerate(made))
+    run.say("angelia desktop mac", made[0].stderr + made[1].stderr)
+    assert old != token
+    async with desktop(at.port, query=f"?token={token}") as peer:
+        agents = [{"profile": "ops", "connection_id": "vps-1", "title": "Ops"}]
+        run.say("the gateway to a desktop", repr(await peer.call("bot_relay.roster.sync", agents=agents)))
+        run.say("the gateway to a desktop", repr(await peer.call("session.open", profile="ops", title="x")))
+        sent = await asyncio.to_thread(at.send, "ops@vps-1", "hi", "asker", intent="request")
+        await peer.event("bot_relay.outbox.pending")
+        run.say("the gateway to a desktop", repr(await peer.drain()))
+        run.say("the gateway to a desktop", repr(await peer.call("bot_relay.reply", id=sent["id"], reply="yes")))
+    return token
+
+
 async def by_variable(run: Run, at: Hub, tools: Path) -> None:
     """Secrets that stand in the hub's environment, made known while it runs; and each program that it then starts."""
     for name in PROGRAMS:
@@ -244,15 +292,17 @@ async def a_full_run(run: Run, one: Hub, two: Hub, tools: Path) -> None:
         await asyncio.to_thread(eventually, lambda: one.receipt(sent["id"]).get("reply"), SECONDS)
         run.say("what the endpoint got", repr((there.requests, there.bodies, there.headers)))
     await by_variable(run, one, tools)
+    await by_file(run, one, tools)
+    mac = await desktops(run, one)
     await asyncio.to_thread(commands, run, one)
     async with desktop(one.port, query=f"?token={ann}") as peer:
         run.say("the gateway", repr(await peer.call("profiles.list")))
         run.say("the gateway", repr(await peer.call("session.open", profile="bob", title="x")))
     await asyncio.to_thread(links, run, one, two)
     owner = (one.folder / "admin.token").read_text().strip()
-    for token in (bob, owner):
-        await asyncio.to_thread(wrong_places, run, one, token, bob)
-        await mistaken(run, one, token, bob)
+    for token, caller in ((bob, bob), (owner, mac)):
+        await asyncio.to_thread(wrong_places, run, one, token, caller)
+        await mistaken(run, one, token, caller)
     for at in (one, two):
         await asyncio.to_thread(pages, run, at, ann if at is one else "")
 

@@ -153,6 +153,7 @@ async def test_two_at_once_to_two_agents_are_two_turns(place: Place, tmp_path: P
 async def test_who_is_not_let_in_goes_by_the_command_line(place: Place, tmp_path: Path) -> None:
     """Its own command line knows the token; the hub was given a wrong one."""
     wrong = tmp_path / "token"
+    wrong.touch(0o600)
     wrong.write_text("not the token")
     adapter = OpenClaw(OpenClawOptions(token_file=str(wrong)), place.lent(tmp_path))
     first = await adapter.run(turn(prompt="one", conversation="by-command"))

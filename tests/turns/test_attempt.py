@@ -286,8 +286,9 @@ async def test_a_conversation_is_the_agents_or_the_threads_and_its_name_comes_ba
 
 
 async def test_the_agent_is_told_who_writes_and_gets_its_own_token_alone(bench: Bench, tmp_path: Path) -> None:
-    (tmp_path / "ann").write_text("anns-token\n")
-    (tmp_path / "bob").write_text("bobs-token\n")
+    for name in ("ann", "bob"):
+        (tmp_path / name).touch(0o600)
+        (tmp_path / name).write_text(f"{name}s-token\n")
     agent = Scripted(Answered("", "fake"))
     done = await bench.wake(agent, text="-n 'x' \N{ROBOT FACE}")
     (turn,) = agent.turns

@@ -342,7 +342,8 @@ async def test_a_server_that_is_named_is_asked_with_the_key_that_is_given(
     install: Install, server: HermesServer, tmp_path: Path
 ) -> None:
     (install.home / ".env").unlink()
-    (tmp_path / "key").write_text(f"{KEY}\n")
+    (tmp_path / "key").touch(0o600)
+    (tmp_path / "key").write_text(f"{KEY}\n# and what else stands there\n")
     named = {"api_url": server.url, "api_key_file": str(tmp_path / "key")}
     assert isinstance(await install.adapter(**named).run(turn()), Answered)
     (tmp_path / "key").write_text("another\n")

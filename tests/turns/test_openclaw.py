@@ -5,14 +5,18 @@ Stand-ins for both do what the real ones were seen to do; the real ones are run 
 
 import asyncio
 import json
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from angelia.model.failure import Reason, classify_output
 from angelia.turns.adapters.openclaw import OpenClaw, OpenClawOptions, check, detect
@@ -130,6 +134,27 @@ async def test_and_not_for_longer_than_the_turn_has(install: Install, server: Op
     assert (outcome.reason, outcome.began) == (Reason.RUNTIME_OFFLINE, False)
     assert time.monotonic() - begun < 3
     assert server.asked == []
+
+
+def test_one_that_hangs_up_at_once_is_not_there(install: Install) -> None:
+    """Before, or while, the first bytes are sent; on the loop that a hub has, where one of three is before."""
+
+    def hang_up(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+
+    async def thirty(port: int) -> set[tuple[Reason | None, bool]]:
+        agent = install.adapter(url=f"ws://127.0.0.1:{port}")
+        outcomes = [await agent.run(turn()) for _ in range(30)]
+        return {(each.reason, each.began) for each in outcomes if isinstance(each, Failed)}
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+        threads.submit(hang_up, listener)
+        try:
+            assert uvloop.run(thirty(listener.getsockname()[1])) == {(Reason.RUNTIME_OFFLINE, False)}
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize(("text", "answer"), [("TWO PARTS", "one\n\ntwo\n/tmp/picture.png"), ("SILENT", "")])
@@ -365,6 +390,7 @@ async def test_what_is_found_says_what_works_or_what_would_help(install: Install
 
 async def test_the_token_is_the_one_that_is_given(install: Install, server: OpenClawServer, tmp_path: Path) -> None:
     install.configure(server.url, "another")
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     install.tools = replace(install.tools, environment={**install.tools.environment, "OC": TOKEN})
     assert isinstance(await install.adapter(token_file=str(tmp_path / "token")).run(turn()), Answered)

@@ -332,6 +332,10 @@ def test_options_that_cannot_work_are_refused(program: Program, fields: dict[str
 
 
 async def test_a_password_may_stand_in_a_file(program: Program, server: OpenCodeServer, tmp_path: Path) -> None:
+    (tmp_path / "password").touch(0o600)
     (tmp_path / "password").write_text(PASSWORD + "\n")
     options = OpenCodeOptions(url=server.url, password_file=str(tmp_path / "password"))
-    assert answer(await run(KIND.make(options, program.tools), "hello")) == "REPLY[1] hello"
+    adapter = KIND.make(options, program.tools)
+    assert answer(await run(adapter, "hello")) == "REPLY[1] hello"
+    (tmp_path / "password").write_text("another")  # it is read anew for each turn
+    assert reason_of(await run(adapter, "hello")) is Reason.MISSING_CONFIG

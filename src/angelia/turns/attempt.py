@@ -6,7 +6,8 @@ What must stay true:
   limit; where nobody knows whether it ran, the agent's own history is asked before the message's ``replay`` decides.
 - Busy means wait: what an agent could not begin because its conversation is in use goes back into its place.
 - What became of it is stored before anything else happens, however long the store cannot take it.
-- What an adapter raises is a fault of ours: it costs that turn, and nothing else.
+- A turn whose secrets others can use is not begun. Which file that is, its owner hears, and not the sender.
+- What else an adapter raises is a fault of ours: it costs that turn, and nothing else.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from angelia.model.errors import DiskFull, Unwell
 from angelia.model.failure import Reason, Retry, classify_output, retry_after
 from angelia.protocol.prompt import answer, inert
 from angelia.turns.adapters.port import Accepted, Answered, Failed, Lost, Outcome, Turn
+from angelia.turns.adapters.secret_file import UnfitSecret
 from angelia.turns.telling import Telling
 from angelia.turns.way import Way
 
@@ -32,6 +34,9 @@ OUTPUT_CHARS = 2_000  # of what a failed turn printed: the end of a stack trace
 FULL_SECONDS = 2.0  # between two tries to store an outcome
 MOST_WAIT_SECONDS = 60.0  # where an agent says when to come back; longer is a failure now
 BUSY = (Reason.TARGET_BUSY, Reason.TARGET_SESSION_LIVE)
+_UNFIT = (
+    "A secret that it needs cannot be used as it is kept; whoever runs it has to mend that: angelia doctor says how."
+)
 _STOPPED = Failed("A person stopped it.", "stopped", reason=Reason.CANCELLED)
 
 
@@ -77,17 +82,33 @@ class Attempts:
         if run.stopped:
             return _STOPPED
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(_limited(way, turn))
+            task = tasks.create_task(self._limited(run, way, turn))
             run.stop = lambda: _end(task)
         run.stop = None
         return _STOPPED if task.cancelled() else task.result()
+
+    async def _limited(self, run: Run, way: Way, turn: Turn) -> Outcome:
+        limit = asyncio.timeout(turn.seconds)
+        try:
+            async with limit:
+                return await way.adapter.run(self.telling.with_token(run, turn))
+        except UnfitSecret as error:
+            return Failed(_UNFIT, "none", Reason.MISSING_CONFIG, str(error), began=False)
+        except TimeoutError:
+            if limit.expired():
+                text = f"It did not end within {turn.seconds:g} s and was ended; it is not run again."
+                return Failed(text, "ended at its limit", reason=Reason.DELIVERY_TIMEOUT)
+            log.exception("the adapter of %s failed", turn.agent)
+        except Exception:
+            log.exception("the adapter of %s failed", turn.agent)
+        return Failed("The hub's own adapter failed; its log says how.", "none", reason=Reason.UNKNOWN)
 
     async def _recalled(self, run: Run, way: Way, turn: Turn, lost: Lost) -> Outcome:
         """What the agent's own history says of a turn that nobody knows of."""
         try:
             async with asyncio.timeout(turn.seconds):
                 return await way.adapter.recall(turn) or lost
-        except TimeoutError:
+        except (TimeoutError, UnfitSecret):
             return lost
         except Exception:
             log.exception("the history of %s could not be looked at", run.agent)
@@ -156,18 +177,3 @@ class Attempts:
 
 def _end(task: asyncio.Task[Outcome]) -> None:
     task.cancel()
-
-
-async def _limited(way: Way, turn: Turn) -> Outcome:
-    limit = asyncio.timeout(turn.seconds)
-    try:
-        async with limit:
-            return await way.adapter.run(turn)
-    except TimeoutError:
-        if limit.expired():
-            text = f"It did not end within {turn.seconds:g} s and was ended; it is not run again."
-            return Failed(text, "ended at its limit", reason=Reason.DELIVERY_TIMEOUT)
-        log.exception("the adapter of %s failed", turn.agent)
-    except Exception:
-        log.exception("the adapter of %s failed", turn.agent)
-    return Failed("The hub's own adapter failed; its log says how.", "none", reason=Reason.UNKNOWN)

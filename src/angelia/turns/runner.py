@@ -153,8 +153,8 @@ class _Worker:
         return turn_lock(folder, name, budget, self._bus.clock)
 
     async def _current(self) -> Way:
-        """The way as it is asked for now."""
-        if self._way is None or self._way.spec != self._spec:
+        """The way as it is asked for now. One that could not be read is read again: somebody may have mended it."""
+        if self._way is None or self._way.spec != self._spec or not self._way.kind:
             await self._leave()
             assert self._spec is not None
             self._way = make_way(self._spec, self._tools)

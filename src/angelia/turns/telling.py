@@ -1,11 +1,12 @@
 """What an agent is told with a message: the turn as its adapter gets it.
 
 What must stay true: who writes and whether that is proved is said by the hub, outside the fence; the text inside is as
-it was sent. A child gets its own agent's name and token, and nothing else of ours.
+it was sent. A child gets its own agent's name and token, and nothing else of ours; a token that others can use, no turn
+gets.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,7 @@ from angelia.model.envelope import Envelope
 from angelia.protocol.native import text_of
 from angelia.protocol.prompt import Note, attribution, prompt
 from angelia.turns.adapters.port import Turn
+from angelia.turns.adapters.secret_file import secret_in
 from angelia.turns.way import Way
 
 BODY_BYTES = 32 * 1024  # of a body in a variable: the kernel takes 128 KiB for one, and some MiB for all
@@ -31,7 +33,8 @@ class Telling:
     tokens: str
 
     async def turn(self, run: Run, way: Way, *, again: bool) -> Turn:
-        """The turn that is about to run (again: an earlier attempt may have left traces in the conversation)."""
+        """The turn that is about to run, without its token (again: an earlier attempt may have left traces in the
+        conversation)."""
         bus, envelope = self.bus, run.parcel.envelope
         conversation = run.mailbox if way.options.conversation == "agent" else f"{run.mailbox}-{envelope.thread}"
         name = f"session:{way.kind}:{conversation}"
@@ -52,6 +55,15 @@ class Telling:
             environment=self._environment(run, conversation),
             begun=self._remember(name),
         )
+
+    def with_token(self, run: Run, turn: Turn) -> Turn:
+        """The same turn with the token that ``angelia join`` kept for its agent, where there is one. Raises
+        ``UnfitSecret``: without its token an agent could not answer under its name."""
+        folder = Path(self.tokens)
+        found = [file for file in folder.iterdir() if file.name.lower() == run.mailbox] if folder.is_dir() else []
+        if not found:
+            return turn
+        return replace(turn, environment={**turn.environment, "ANGELIA_TOKEN": secret_in(str(found[0]))})
 
     def _title(self, sender: str) -> str:
         agent = self.bus.directory.find(sender.lower())
@@ -90,15 +102,7 @@ class Telling:
         }
         if envelope.body is not None and len(envelope.body) <= BODY_BYTES:
             told["ANGELIA_BODY"] = envelope.body.decode()
-        if (token := self._token(run.mailbox)) is not None:
-            told["ANGELIA_TOKEN"] = token
         return told
-
-    def _token(self, mailbox: str) -> str | None:
-        """What ``angelia join`` kept for it."""
-        folder = Path(self.tokens)
-        found = [file for file in folder.iterdir() if file.name.lower() == mailbox] if folder.is_dir() else []
-        return found[0].read_text("ascii").strip() if found else None
 
 
 def _note(parcel: Parcel) -> Note:

@@ -1,7 +1,8 @@
 """How one agent is reached now: its adapter, made from what stands in the directory.
 
 What must stay true: a specification that cannot be read any more (its kind is gone, its folder was removed) fails each
-turn with what helps, typed; it never stops the hub, nor lets mail wait for nothing.
+turn, typed; it never stops the hub, nor lets mail wait for nothing. What helps is its owner's to know: there may be a
+path in it.
 """
 
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ from angelia.model.failure import Reason
 from angelia.turns.adapters import registry
 from angelia.turns.adapters.port import Adapter, Failed, Options, Outcome, Tools, Turn
 
+_UNUSABLE = "It cannot be woken as it is set up; whoever runs it has to mend that: angelia doctor says how."
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """``lock``: folder and name of the turn lock that the agent's own processes take; None: the hub's own."""
+    """``kind``: ``""`` of a specification that cannot be read. ``lock``: folder and name of the turn lock that the
+    agent's own processes take; None: the hub's own."""
 
     spec: bytes
     kind: str
@@ -40,7 +44,7 @@ class _Unusable:
         self._why = why
 
     async def run(self, turn: Turn) -> Outcome:
-        return Failed(self._why, "none", reason=Reason.MISSING_CONFIG, began=False)
+        return Failed(_UNUSABLE, "none", Reason.MISSING_CONFIG, self._why, began=False)
 
     async def recall(self, turn: Turn) -> Outcome | None:
         return None

@@ -1,11 +1,17 @@
-"""Specifications of adapters for the doors: checked before they are kept, and looked at for a person."""
+"""Specifications of adapters for the doors: checked before they are kept, and looked at for a person.
+
+What must stay true: what does not fit is refused before it is kept; of what was kept and does not fit any more (a file
+is gone, or open to others by now) a look says what is wrong, as it says it of an agent that is not there.
+"""
 
 import asyncio
 
-from angelia.protocol.adapters import with_kind
+from angelia.model.errors import BadRequest
+from angelia.protocol.adapters import kind_of, with_kind
 from angelia.protocol.turns import CheckOut
 from angelia.turns.adapters import registry
-from angelia.turns.adapters.port import Tools
+from angelia.turns.adapters.port import Found, Tools
+from angelia.turns.adapters.secret_file import UnfitSecret
 
 LOOK_SECONDS = 20.0  # for a program that says its version; some take several seconds to start
 
@@ -23,17 +29,18 @@ class Desk:
 
     async def look(self, spec: bytes) -> CheckOut:
         """Whether an agent can be woken so, as things stand on this machine."""
-        kind, options = registry.read(spec, self._tools)
         try:
+            kind, options = registry.read(spec, self._tools)
             async with asyncio.timeout(LOOK_SECONDS):
                 found = await kind.detect(options, self._tools)
+        except BadRequest as error:
+            found = Found(problem=error.detail)
+        except UnfitSecret as error:
+            found = Found(problem=str(error))
         except TimeoutError:
-            return CheckOut(
-                kind=kind.name, program=None, version=None, ways=[], notes=[],
-                problem=f"It did not say anything of itself within {LOOK_SECONDS:g} s.",
-            )  # fmt: skip
+            found = Found(problem=f"It did not say anything of itself within {LOOK_SECONDS:g} s.")
         return CheckOut(
-            kind=kind.name,
+            kind=kind_of(spec),
             program=found.program,
             version=found.version,
             ways=list(found.ways),

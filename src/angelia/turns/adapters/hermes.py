@@ -15,6 +15,7 @@ from angelia.model.failure import Reason
 from angelia.turns.adapters import hermes_api, hermes_cli
 from angelia.turns.adapters.hermes_http import Server
 from angelia.turns.adapters.port import Failed, Found, Kind, Options, Outcome, Tools, Turn
+from angelia.turns.adapters.secret_file import secret_in, wrong_with
 
 DEFAULT = "default"
 PORT = "8642"  # Hermes' own choice for its API server
@@ -50,12 +51,11 @@ class Hermes:
     async def run(self, turn: Turn) -> Outcome:
         """See ``Adapter``."""
         options, tools = self._options, self._tools
-        program = _program(options, tools)
+        program, server = _program(options, tools), _server(options, tools)
         if program is not None and await self._takes_files(program):
             home = _other_home(options, tools)
             title = hermes_cli.TITLE if options.conversation == "agent" else f"{hermes_cli.TITLE} {turn.conversation}"
             return await hermes_cli.run(program, options.profile, home, turn, tools, title)
-        server = _server(options, tools)
         if server is not None:
             return await hermes_api.run(server, turn)
         return Failed(HELP, "none", Reason.MISSING_CONFIG, began=False)
@@ -119,8 +119,8 @@ def check(options: HermesOptions, tools: Tools) -> str | None:
             return f"'{options.api_url}' is no address of an API server: http://HOST:PORT."
         if options.api_key_file is None and options.api_key_env is None:
             return "An api_url needs its key, in api_key_file or api_key_env."
-    if options.api_key_file is not None and _first_line(Path(options.api_key_file)) is None:
-        return f"There is no key to read in {options.api_key_file}."
+    if options.api_key_file is not None and (wrong := wrong_with(options.api_key_file)) is not None:
+        return wrong
     if options.profile != DEFAULT and not (_root(options, tools) / "profiles" / options.profile).is_dir():
         return f"Hermes has no profile {options.profile} in {_root(options, tools)}."
     return None
@@ -150,10 +150,11 @@ def _program(options: HermesOptions, tools: Tools) -> str | None:
 
 
 def _server(options: HermesOptions, tools: Tools) -> Server | None:
-    """The API server that the options name, else the one that a .env file of this Hermes turns on; None without key."""
+    """The API server that the options name, else the one that a .env file of this Hermes turns on; None without key.
+    Raises ``UnfitSecret``."""
     key = tools.environment.get(options.api_key_env) if options.api_key_env else None
     if options.api_key_file is not None:
-        key = _first_line(Path(options.api_key_file))
+        key = secret_in(options.api_key_file).splitlines()[0]
     if options.api_url is not None:
         return Server(options.api_url, key) if key else None
     root = _root(options, tools)
@@ -177,13 +178,6 @@ def _variables(path: Path) -> dict[str, str]:
         return {}
     pairs = (line.strip().removeprefix("export ").partition("=") for line in lines if not line.lstrip().startswith("#"))
     return {name.strip(): value.strip().strip("\"'") for name, equals, value in pairs if equals}
-
-
-def _first_line(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").strip().splitlines()[0]
-    except (OSError, UnicodeDecodeError, IndexError):
-        return None
 
 
 KIND = Kind(

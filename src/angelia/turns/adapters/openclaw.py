@@ -22,6 +22,7 @@ from angelia.protocol.foreign_json import Malformed, read
 from angelia.turns.adapters import openclaw_answers, openclaw_cli
 from angelia.turns.adapters.openclaw_gateway import Broken, Gateway, Refused, Unreachable, connected, mapping
 from angelia.turns.adapters.port import Failed, Found, Kind, Lost, Options, Outcome, Tools, Turn
+from angelia.turns.adapters.secret_file import secret_in, wrong_with
 
 ROUTE = "gateway"
 PORT = 18789  # OpenClaw's own choice
@@ -207,9 +208,7 @@ def check(options: OpenClawOptions, tools: Tools) -> str | None:
         return f"There is no program {options.program}."
     if options.home is not None and not Path(options.home).is_dir():
         return f"There is no folder {options.home}."
-    if options.token_file is not None and not _token_in(Path(options.token_file)):
-        return f"There is no token to read in {options.token_file}."
-    return None
+    return wrong_with(options.token_file) if options.token_file is not None else None
 
 
 def _program(options: OpenClawOptions, tools: Tools) -> str | None:
@@ -218,12 +217,13 @@ def _program(options: OpenClawOptions, tools: Tools) -> str | None:
 
 
 def _door(options: OpenClawOptions, tools: Tools) -> _Door:
-    """Where the gateway is, and the token: as the options say, else as OpenClaw's own configuration does."""
+    """Where the gateway is, and the token: as the options say, else as OpenClaw's own configuration does.
+    Raises ``UnfitSecret``."""
     gateway = mapping(_configuration(options, tools).get("gateway"))
     port = gateway.get("port")
     url = options.url or f"ws://127.0.0.1:{port if isinstance(port, int) else PORT}"
     if options.token_file is not None:
-        return _Door(url, _token_in(Path(options.token_file)) or None)
+        return _Door(url, secret_in(options.token_file))
     if options.token_env is not None:
         return _Door(url, tools.environment.get(options.token_env))
     token = mapping(gateway.get("auth")).get("token")
@@ -243,13 +243,6 @@ def _configuration(options: OpenClawOptions, tools: Tools) -> Mapping[str, Any]:
         return mapping(read(Path(told or os.path.join(home, "openclaw.json")).read_bytes()))
     except (OSError, Malformed):
         return {}
-
-
-def _token_in(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 KIND = Kind(

@@ -150,7 +150,7 @@ async def _opened(url: str) -> ClientConnection:
             ping_timeout=PING_SECONDS,
             user_agent_header=None,
         )
-    except (OSError, TimeoutError, InvalidHandshake, InvalidURI) as error:
+    except (OSError, TimeoutError, InvalidHandshake, InvalidURI, ConnectionClosed) as error:
         raise Unreachable("nobody answers there as an OpenClaw gateway does") from error
 
 

@@ -1,17 +1,15 @@
 """OpenCode as an agent: by its HTTP server where one is named, else by its command line.
 
 What must stay true: with a ``url`` nothing else is tried: a session of that server is in no other. A password stands in
-a file or in a variable of the hub's, never in the options. How a turn is run stands in ``opencode_server`` and
-``opencode_cli``, what its answers mean in ``opencode_answers``.
+a file or in a variable of the hub's, never in the options, and is read anew for each turn. How a turn is run stands in
+``opencode_server`` and ``opencode_cli``, what its answers mean in ``opencode_answers``.
 """
 
 import os
 import re
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -21,7 +19,8 @@ from angelia.turns.adapters import opencode_cli, opencode_server
 from angelia.turns.adapters.opencode_cli import CommandLine
 from angelia.turns.adapters.opencode_http import Calls
 from angelia.turns.adapters.opencode_server import Server
-from angelia.turns.adapters.port import Adapter, Found, Kind, Options, Tools
+from angelia.turns.adapters.port import Adapter, Found, Kind, Options, Outcome, Tools, Turn
+from angelia.turns.adapters.secret_file import secret_in, wrong_with
 
 HELP_BYTES = 256 * 1024
 NEEDED_FLAGS = ("--format", "--session", "--print-logs")
@@ -47,11 +46,34 @@ class OpenCodeOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=
     environment: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class _ByServer:
+    """One agent at a server. Fills ``Adapter``."""
+
+    def __init__(self, options: OpenCodeOptions, tools: Tools) -> None:
+        """Asks nothing."""
+        self._options, self._tools = options, tools
+
+    async def run(self, turn: Turn) -> Outcome:
+        """See ``Adapter``."""
+        return await self._server().run(turn)
+
+    async def recall(self, turn: Turn) -> Outcome | None:
+        """See ``Adapter``."""
+        return await self._server().recall(turn)
+
+    async def close(self) -> None:
+        """Nothing is warm."""
+
+    def _server(self) -> Server:
+        options = self._options
+        reply = "once" if options.permissions == "allow" else "reject"
+        return Server(_calls(options, self._tools), model=options.model, reply=reply)
+
+
 def make(options: OpenCodeOptions, tools: Tools) -> Adapter:
     """The adapter for these options."""
     if options.url is not None:
-        reply = "once" if options.permissions == "allow" else "reject"
-        return Server(_calls(options, tools), model=options.model, reply=reply)
+        return _ByServer(options, tools)
     return CommandLine(
         replace(tools, environment=_environment(options, tools)),
         _program(options, tools) or "/opencode",  # which is not there, and each turn says so
@@ -118,8 +140,8 @@ def check(options: OpenCodeOptions, tools: Tools) -> str | None:
         path = getattr(options, name)
         if path is not None and (not os.path.isabs(path) or "\0" in path):
             return f"{name} is '{path[:80]}'; it is a whole path, which begins with /."
-    if options.password_file and not os.path.isfile(options.password_file):
-        return f"There is no file {options.password_file[:200]} (password_file)."
+    if options.password_file and (wrong := wrong_with(options.password_file)) is not None:
+        return wrong
     if options.model is not None and not _MODEL.fullmatch(options.model):
         return f"model is '{options.model[:80]}'; it is provider/model."
     return None
@@ -138,8 +160,7 @@ def _is_url(url: str) -> bool:
 def _calls(options: OpenCodeOptions, tools: Tools) -> Calls:
     password = tools.environment.get(options.password_env) if options.password_env else None
     if options.password_file:
-        with suppress(OSError):  # the server's 401 then says what helps
-            password = Path(options.password_file).read_text("utf-8").strip()
+        password = secret_in(options.password_file)
     return Calls(options.url or "", password, options.folder)
 
 

@@ -8,6 +8,8 @@ What must stay true:
 - It knows no mailbox, no lease and no retry; it keeps no state that a restart may not lose, but for a warm process.
   The name that the agent gives its conversation is handed to ``begun`` as soon as it is known; it comes back in
   ``session``.
+- A secret is read when it is needed. One that is not fit for use (``secret_file.UnfitSecret``) is raised before
+  anything was asked or started.
 - Text never rides in an argument list. What it starts, it starts by ``Tools.children``, so that it ends with its turn.
 - One turn at a time for each agent is the runner's care; different agents run side by side.
 """
@@ -73,8 +75,9 @@ class Failed:
     """The turn ended without an answer, or never began.
 
     ``reason``: typed, where the agent's own answer was (a status, a code); None where only ``output`` says why: all of
-    what it printed (standard output first), which the runner classifies. ``text``: one sentence for the sender, without
-    secrets and paths. ``began``: False where it is certain that no turn ran (then it may be tried again freely).
+    what it printed (standard output first), which the runner classifies. With a reason, ``output`` is what its owner is
+    to know besides. ``text``: one sentence for the sender, without secrets and paths. ``began``: False where it is
+    certain that no turn ran (then it may be tried again freely).
     """
 
     text: str
@@ -111,12 +114,13 @@ class Adapter(Protocol):
 
     async def run(self, turn: Turn) -> Outcome:
         """Run one turn. Cancelled when its time is over or somebody stops it: then all that it started ends too (asked
-        first, then made to) before the cancellation goes on. Raises nothing else but for faults of ours."""
+        first, then made to) before the cancellation goes on. Raises ``UnfitSecret`` where no turn can begin for that,
+        and nothing else but for faults of ours."""
         ...
 
     async def recall(self, turn: Turn) -> Outcome | None:
         """Look in the agent's own history for what became of ``turn``, which may be running still (then wait for it,
-        within ``turn.seconds``); None where the history cannot say. Never runs anything."""
+        within ``turn.seconds``); None where the history cannot say. Never runs anything. ``turn`` has no token."""
         ...
 
     async def close(self) -> None:

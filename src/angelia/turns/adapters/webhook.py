@@ -56,10 +56,7 @@ class Webhook:
 
     async def run(self, turn: Turn) -> Outcome:
         """Post it once; see ``Adapter``."""
-        try:
-            secrets = secrets_of(self._options, self._tools)
-        except ValueError as error:
-            return Failed(f"Its webhook {error}.", ROUTE, reason=Reason.MISSING_CONFIG, began=False)
+        secrets = secrets_of(self._options, self._tools)
         content = _content(turn)
         headers = {
             "Content-Type": "application/json",

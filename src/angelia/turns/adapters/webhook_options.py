@@ -5,14 +5,12 @@ shown in no sentence. A file with one is private. An address holds nothing that 
 """
 
 import os
-import stat
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
 from angelia.protocol import webhooks
 from angelia.turns.adapters.port import Options, Tools
-
-_SECRET_BYTES = 4096  # some forty secrets
+from angelia.turns.adapters.secret_file import UnfitSecret, secret_in
 
 
 class WebhookOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -32,33 +30,22 @@ class WebhookOptions(Options, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def secrets_of(options: WebhookOptions, tools: Tools) -> list[str]:
-    """The secrets, as they stand there now. Raises ``ValueError`` with what is wrong, without showing them."""
+    """The secrets, as they stand there now. Raises ``UnfitSecret`` with what is wrong, without showing them."""
     if options.secret_file is not None:
-        text = _private(options.secret_file)
+        text = secret_in(options.secret_file)
     elif options.secret_env is not None:
         text = tools.environment.get(options.secret_env, "")
     else:
         text = options.secret or ""
     secrets = text.split()
     if not secrets:
-        raise ValueError("has no secret where one should be")
+        raise UnfitSecret("The webhook has no secret where one should be.")
     for secret in secrets:
         try:
             webhooks.key_of(secret)
         except ValueError as error:
-            raise ValueError(f"has a secret that is none: {error}") from None
+            raise UnfitSecret(f"The webhook has a secret that is none: {error}.") from None
     return secrets
-
-
-def _private(path: str) -> str:
-    try:
-        with open(path, encoding="ascii") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o077:
-                raise ValueError("has a secret_file that others may read: chmod 600")
-            return file.read(_SECRET_BYTES)
-    except (OSError, UnicodeDecodeError):
-        raise ValueError("has a secret_file that cannot be read") from None
 
 
 def check(options: WebhookOptions, tools: Tools) -> str | None:
@@ -73,8 +60,8 @@ def check(options: WebhookOptions, tools: Tools) -> str | None:
         return wrong
     try:
         secrets_of(options, tools)
-    except ValueError as error:
-        return f"The webhook {error}."
+    except UnfitSecret as error:
+        return str(error)
     return None
 
 
