@@ -168,11 +168,14 @@ def test_on_a_full_disk_acks_and_expiry_go_on_and_it_ends_by_itself() -> None:
             ] * 5
             assert at.inbox("box", limit=1)["total"] == 25
             assert at.get("/status").status == 200
+            unwell = eventually(lambda: (said := at.get("/health")).status == 503 and said, 5 * MARGIN)
+            assert "disk is full" in unwell.json["failing"]
             eventually(lambda: at.state(dying["id"]) == "failed", 2 * MARGIN + 5)
             assert at.post("/v1/messages", {"to": "box", "text": "x", "from": "sender"}).status == 507
             filler.unlink()
             eventually(lambda: _takes(at), 3 * MARGIN)
-            assert (at.pid, at.get("/health").json["epoch"]) == (pid, epoch)
+            well = eventually(lambda: (said := at.get("/health")).status == 200 and said, 5 * MARGIN)
+            assert (at.pid, well.json["epoch"]) == (pid, epoch)
             assert at.inbox("other", limit=1)["total"] == accepted
             assert "replaces itself" not in at.output()
             assert at.restart()

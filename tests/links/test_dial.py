@@ -297,6 +297,11 @@ async def test_secrets_are_taken_from_safe_places_alone(what: str, tmp_path: Pat
         for mode in (0o640, 0o604, 0o620, 0o644):
             path = secret_in(tmp_path, mode=mode)
             assert f"Run: chmod 600 {path}" in await refused(**{f"{what}_file": path})
+        if os.geteuid() == 0:
+            path = secret_in(tmp_path)
+            os.chown(path, 65534, 65534)
+            assert f"Run: chown 0 {path}" in await refused(**{f"{what}_file": path})
+            os.unlink(path)
         assert "holds no" in await refused(**{f"{what}_file": secret_in(tmp_path, "\n")})
         assert "holds no" in await refused(**{f"{what}_file": secret_in(tmp_path, "x" * 20_000)})
         assert "cannot be read: No such file" in await refused(**{f"{what}_file": str(tmp_path / "none")})

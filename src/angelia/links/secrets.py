@@ -5,6 +5,7 @@ said by its name, never by what it holds.
 """
 
 import os
+import shlex
 import stat
 from collections.abc import Mapping
 
@@ -51,8 +52,12 @@ def _read(path: str, what: str) -> str:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             raise _wrong(f"{path} is no file.", f"Name the file that holds the {what}: --{what}-file.")
+        if status.st_uid not in (os.geteuid(), 0):
+            advice = f"Run: chown {os.geteuid()} {shlex.quote(path)}"
+            raise _wrong(f"{path}, which holds a {what}, belongs to another user (uid {status.st_uid}).", advice)
         if status.st_mode & 0o077:
-            raise _wrong(f"Others than its owner may use {path}, which holds a {what}.", f"Run: chmod 600 {path}")
+            advice = f"Run: chmod 600 {shlex.quote(path)}"
+            raise _wrong(f"Others than its owner may use {path}, which holds a {what}.", advice)
         content = os.read(file, MOST_BYTES + 1)
     finally:
         os.close(file)
