@@ -125,7 +125,7 @@ FIELDS: dict[str, Field] = {
     "allowed_hosts": Field(read.words, (), "a list of names", "further names that a Host header may say"),
     "behind_proxy": Field(read.flag, False, "true or false", "a proxy in front of the hub does TLS"),
     "tls_certificate": Field(read.path, None, "a PEM file", "the certificate chain for TLS"),
-    "tls_key": Field(read.path, None, "a PEM file", "the key to that certificate"),
+    "tls_key": Field(read.path, None, "a PEM file", "its key, which others may not use; a group may read it"),
     "hub_url": Field(read.url, None, "http://…, https://… or unix:/…", "the hub that commands talk to"),
     "agent": Field(read.text, None, "an agent's name", "whom commands act as"),
     "token": Field(read.text, None, "a token", "that agent's token"),

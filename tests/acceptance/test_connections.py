@@ -437,3 +437,23 @@ def test_only_a_socket_is_removed_for_the_unix_socket(tmp_path: Path) -> None:
     with pytest.raises(AddressUnusable, match="is in the way"):
         listen_unix(str(path))
     assert path.read_text() == "mine"
+
+
+async def test_a_request_that_does_not_heed_the_end_is_given_up_without_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = asyncio.Event()
+
+    async def never(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    tcp = listen_tcp(("127.0.0.1",), 0, 10)
+    server = HubServer(never, tcp, [], patience=Patience(), most_connections=10)
+    await server.start()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tasks.create_task(talk(tcp[0].getsockname()[1], b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"))
+        await begun.wait()
+        assert await server.stop(0.05) == 1
+    assert "a request was given up, as the hub stops: GET /slow" in caplog.messages
+    assert not [record for record in caplog.records if record.exc_info]

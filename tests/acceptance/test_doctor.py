@@ -182,6 +182,46 @@ def test_a_folder_of_turns_that_is_open_to_others_is_wrong_since_no_hub_starts_o
             assert "mode 755" in text
 
 
+@pytest.mark.parametrize(
+    ("apart", "mode", "owner", "mend"),
+    [
+        (True, 0o644, None, "chmod 600 "),
+        (False, 0o644, None, "chmod 600 "),  # it is in the certificate's file
+        (True, 0o620, None, "chmod 600 "),
+        (True, 0o600, SOMEBODY, f"chown {os.geteuid()} "),
+        (True, 0o640, None, None),  # systems let a group read root's keys
+    ],
+)
+def test_no_hub_starts_with_a_key_to_tls_that_others_can_use(
+    running: Hub, mode: int, owner: int | None, mend: str | None, *, apart: bool
+) -> None:
+    if owner is not None and os.geteuid() != 0:
+        pytest.skip("giving a file away takes root")
+    certificate, key = running.base / "its cert.pem", running.base / "its key.pem"
+    for path in (certificate, key):
+        path.touch()
+    private = key if apart else certificate
+    private.chmod(mode)
+    env = {"ANGELIA_TLS_CERTIFICATE": str(certificate), **({"ANGELIA_TLS_KEY": str(key)} if apart else {})}
+    try:
+        if owner is not None:
+            os.chown(private, owner, -1)
+        started = running.run("up", "--port", "0", "--data-dir", str(running.base / "other"), **env)
+        ((state, text, told),) = wide(running.run("doctor", "--json", **env), "tls key")
+    finally:
+        certificate.unlink()
+        key.unlink()
+    assert started.returncode == 78
+    if mend is None:
+        assert "cannot be used" in started.stderr  # since there is nothing in it
+        assert (state, told) == ("ok", "")
+    else:
+        assert started.stderr.startswith(f"angelia: ANGELIA_TLS_{'KEY' if apart else 'CERTIFICATE'}: {private} holds")
+        assert f"{mend}{shlex.quote(str(private))}" in started.stderr
+        assert (state, told) == ("wrong", f"{mend}{shlex.quote(str(private))}")
+        assert text.startswith(f"{private} holds the key to TLS")
+
+
 def test_a_store_that_is_open_to_others_is_doubtful_since_a_start_closes_it() -> None:
     with hub() as found:
         found.stop()

@@ -216,6 +216,9 @@ async def test_who_may_open_it(at: Hub) -> None:
     assert "error" not in at.output()
 
 
+KEY = b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+
+
 async def test_another_host_and_another_path_are_refused(at: Hub) -> None:
     for url, status in ((f"ws://localhost:{at.port}/api/wss", 404), (f"ws://127.0.0.2:{at.port}/api/ws", None)):
         with pytest.raises((InvalidStatus, OSError)) as refused:
@@ -226,10 +229,25 @@ async def test_another_host_and_another_path_are_refused(at: Hub) -> None:
             assert refused.value.response.status_code == status
     rebound = at.talk(
         b"GET /api/ws HTTP/1.1\r\nHost: evil.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        b"Sec-WebSocket-Version: 13\r\n" + KEY + b"\r\n"
     )
     assert (rebound.status, rebound.code) == (421, "wrong_host")
     assert at.get("/api/ws").status == 400
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (b"", "missing Sec-WebSocket-Key header"),
+        (b'Sec-WebSocket-Key: "\\\xc3\xa4\r\n', "invalid Sec-WebSocket-Key header"),
+        (KEY + b"Origin: http://127.0.0.1\r\nOrigin: null\r\n", "invalid Origin header: multiple values"),
+    ],
+)
+def test_a_handshake_that_is_none_is_refused_as_any_request_is(at: Hub, lines: bytes, says: str) -> None:
+    head = b"GET /api/ws HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    refused = at.talk(head + b"Sec-WebSocket-Version: 13\r\n" + lines + b"\r\n")
+    assert (refused.status, refused.code, refused.headers["connection"]) == (400, "bad_request", "close")
+    assert says in refused.json["detail"]
 
 
 def test_a_client_learns_first_how_one_signs_in(at: Hub) -> None:

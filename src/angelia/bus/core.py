@@ -19,6 +19,7 @@ from angelia.bus.events import Events
 from angelia.bus.jams import Jams
 from angelia.bus.leases import LeaseBook
 from angelia.bus.neighbours import Neighbours
+from angelia.bus.outside import Outside
 from angelia.bus.ports import Clock, Ids, Store, Tx
 from angelia.bus.presence import Presence
 from angelia.bus.remotes import Remotes
@@ -58,6 +59,7 @@ class Bus:
     working: Working = field(default_factory=Working)
     timers: Timers = field(default_factory=Timers)
     events: Events = field(default_factory=Events)
+    outside: Outside = field(default_factory=Outside)
     stopping: bool = False
 
     @property
@@ -120,10 +122,11 @@ async def open_bus(store: Store, clock: Clock, ids: Ids, limits: Limits, name: s
 
 
 async def close_bus(bus: Bus) -> None:
-    """Stop taking mail, let every stream say goodbye, and wake all who wait. The store is closed by its owner."""
+    """Stop taking mail, let every stream say goodbye, and wake or end all who wait. Its owner closes the store."""
     bus.stopping = True
     bus.turnstile.open()
     bus.streams.end_all("bye")
     bus.signals.wake_all()
     bus.events.wake_all()
+    bus.outside.end_all()
     bus.timers.poke()

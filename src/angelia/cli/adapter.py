@@ -60,17 +60,19 @@ def read(given: Namespace) -> object:
     way = ways[0] if ways else None
     for needed, names in (("command", _OF_COMMAND), ("webhook", _OF_WEBHOOK), ("adapter", ("option",))):
         for name in names:
-            if getattr(given, name) and way != needed:
+            if _is_given(getattr(given, name)) and way != needed:
                 raise UsageError(f"{_flag(name)} goes with {_flag(needed)}")
     if way in (None, "no_adapter"):
         for name in _OF_ALL:
-            if getattr(given, name):
+            if _is_given(getattr(given, name)):
                 raise UsageError(f"{_flag(name)} goes with --command, --webhook or --adapter")
         return ABSENT if way is None else None
     made = {"command": _command, "webhook": _webhook, "adapter": _of_a_kind}[str(way)](given)
     if given.conversation:
         made["conversation"] = given.conversation
-    if given.timeout:
+    if given.timeout is not None:
+        if not given.timeout:
+            raise UsageError("--timeout has to be more than 0")
         made["timeout_seconds"] = given.timeout
     return made
 
@@ -123,6 +125,11 @@ def _option(word: str) -> tuple[str, object]:
         return name, json.loads(value)
     except (ValueError, RecursionError):
         return name, value
+
+
+def _is_given(value: object) -> bool:
+    """Nothing, no and an empty list are what an option is that nobody wrote; 0 somebody wrote."""
+    return value is not None and value is not False and value != []
 
 
 def _flag(name: str) -> str:

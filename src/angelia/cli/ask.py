@@ -34,8 +34,6 @@ def run(argv: list[str], settings: Settings) -> int:
     made.add_argument("--ttl", metavar="TIME", type=parse.seconds, help="how long the question may wait to be read")
     made.add_argument("--id", metavar="ID", type=parse.message_id, help="the question's id; the same again waits on")
     given = parse.parse(made, argv)
-    if not given.to:
-        raise exits.UsageError("TO is empty: name an agent")
     text, body = texts.read(given)
     with session.caller(settings).calls() as hub:
         try:

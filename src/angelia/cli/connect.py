@@ -27,7 +27,6 @@ def run(argv: list[str], settings: Settings) -> int:
         "target",
         metavar="TARGET",
         nargs="?",
-        default="",
         help=f"{dialling.TARGETS}; without one only the other side dials",
     )
     dialling.add_arguments(made)

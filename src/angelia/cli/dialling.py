@@ -68,7 +68,7 @@ def fields(given: Namespace) -> dict[str, Any]:
 def connect(hub: Calls, given: Namespace, code: str | None = None) -> int:
     """Make the connection and say how it stands; the exit code."""
     before = next((each.get("target") for each in hub.connections() if each.get("name") == given.connection), None)
-    made = hub.connect(given.connection, given.target, code=code, **fields(given))
+    made = hub.connect(given.connection, given.target or "", code=code, **fields(given))
     done = bool(made.get("up")) or not given.target
     if given.json:
         say.data(made)

@@ -6,7 +6,7 @@ all, except of a hub that hangs, which is told once; and it ends with 0 only whe
 
 from collections.abc import Iterator
 
-from angelia.cli import checks, exits, parse, say, session
+from angelia.cli import checks, exits, parse, say, session, tls_key
 from angelia.cli.checks import DOUBTFUL, OK, WRONG, Finding
 from angelia.cli.condition import condition
 from angelia.cli.kept import kept
@@ -45,6 +45,7 @@ def _everything(settings: Settings) -> Iterator[Finding]:
     yield from checks.machine(settings)
     yield from checks.data_folder(settings)
     yield from kept(settings)
+    yield from _tls_key(settings)
     holder = checks.holder_of(settings)
     yield from checks.hub(settings, holder)
     if holder is None or not holder.ready:
@@ -62,6 +63,16 @@ def _everything(settings: Settings) -> Iterator[Finding]:
         yield from condition(Address(path=holder.socket), settings)
         yield from woken(Address(path=holder.socket), settings)
         yield from linked(Address(path=holder.socket), settings)
+
+
+def _tls_key(settings: Settings) -> Iterator[Finding]:
+    if settings.tls_certificate is None:
+        return
+    wrong = tls_key.wrong_with(settings)
+    if wrong is None:
+        yield Finding("tls key", OK, "no other user can use it")
+    else:
+        yield Finding("tls key", WRONG, f"{wrong[0]}; the next start refuses it", wrong[1])
 
 
 def _addresses(note: dict[str, object], holder: Holder) -> list[Address]:

@@ -45,7 +45,7 @@ def run(argv: list[str], settings: Settings) -> int:
         say.lines(table([row(delivery) for delivery in found], HEADERS))
     told = _summary(page, len(found))
     if way.name == session.OWNER and page.get("oldest_unread_at"):
-        told.append("take the oldest: angelia listen --once")
+        told.append("take the next: angelia listen --once")
     say.line("; ".join(told))
     return exits.DONE
 

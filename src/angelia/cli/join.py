@@ -28,8 +28,9 @@ def run(argv: list[str], settings: Settings) -> int:
     )
     made.add_argument("name", metavar="NAME", help="1 to 64 letters, digits, _ or -")
     made.add_argument("--open", action="store_true", help="leave it open: anyone on this machine may use it")
-    made.add_argument("--title", metavar="TEXT", help="what it is called")
-    made.add_argument("--description", metavar="TEXT", help="what it does, for others to know when to write to it")
+    made.add_argument("--title", type=str, metavar="TEXT", help="what it is called")
+    made.add_argument("--description", type=str, metavar="TEXT",
+                      help="what it does, for others to know when to write to it")  # fmt: skip
     adapter.add_arguments(made)
     given = parse.parse(made, argv)
     name = tokens.check_name(given.name)
@@ -67,7 +68,7 @@ def _keyed(settings: Settings, way: session.Way, hub: Calls, name: str, *, keyed
     if path is not None and _works(way, name, tokens.read(settings.data_dir, name)):
         return path
     if keyed:
-        say.aside(f"{name} was keyed before; tokens made for it elsewhere will end soon")
+        say.aside(f"{name} was keyed before; if a token made for it elsewhere still works, it ends soon")
     return tokens.save(settings.data_dir, name, hub.new_token(name)["token"])
 
 

@@ -50,7 +50,7 @@ class Line(NamedTuple):
 def read(record: logging.LogRecord) -> Line:
     """What was logged; a record that cannot be put into words is named."""
     try:
-        message = safe(record.getMessage())
+        message = safe(record.getMessage().rstrip())  # a library may end its line itself
     except Exception:  # noqa: BLE001 - a line that cannot be made must not end the work that it tells of
         message = f"a log line could not be made: {record.msg!r}"
     trace: list[str] = []

@@ -1,8 +1,9 @@
 """A command's own arguments: argparse, set up the same way for every command.
 
 What must stay true: options and words may be mixed in any order; no option can be shortened, so that a later one
-cannot change what an old script means. A word that begins with a dash and holds a space or a line end is a text, such
-as a Markdown list, and no option; for any other there is ``--``.
+cannot change what an old script means. No value is empty but that of an option with ``type=str``: a name or a path that
+is nothing was a variable that nobody had set. A word that begins with a dash and holds a space or a line end is a text,
+such as a Markdown list, and no option; for any other there is ``--``.
 """
 
 from __future__ import annotations
@@ -79,8 +80,15 @@ def parser(command: str, summary: str, example: str) -> CommandParser:
         allow_abbrev=False,
     )
     made.examples = example.strip()
+    made.register("type", None, _filled)
     made.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     return made
+
+
+def _filled(word: str) -> str:
+    if not word:
+        raise argparse.ArgumentTypeError("it is empty")
+    return word
 
 
 def parse(made: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:

@@ -37,8 +37,6 @@ def run(argv: list[str], settings: Settings) -> int:
     made.add_argument("--ttl", metavar="TIME", type=parse.seconds, help="how long it may wait, such as 90, 15m, 2h, 7d")
     made.add_argument("--id", metavar="ID", type=parse.message_id, help="its id; the same again is no second message")
     given = parse.parse(made, argv)
-    if not given.to:
-        raise exits.UsageError("TO is empty: name an agent, agent@connection, #room, or * for everyone")
     text, body = texts.read(given)
     way = session.caller(settings)
     with way.calls() as hub:

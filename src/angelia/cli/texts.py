@@ -18,7 +18,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 def add_arguments(made: ArgumentParser) -> None:
     """The arguments that ``read`` reads."""
-    made.add_argument("text", nargs="?", metavar="TEXT", help="the text; - takes it from stdin")
+    made.add_argument("text", nargs="?", type=str, metavar="TEXT", help="the text; - takes it from stdin")
     made.add_argument("--file", metavar="F", help="take the text from a file (- is stdin)")
     made.add_argument("--body", metavar="JSON", help="any JSON beside the text, or instead of it")
 

@@ -45,6 +45,7 @@ def run(argv: list[str], settings: Settings) -> int:
     try:
         settings = settings.changed({**flags, **switches})
         refuse_exposure(settings)
+        _refuse_open_key(settings)
         folder.prepare(settings.data_dir)
         if given.detach:
             return _detach(settings, given)
@@ -93,6 +94,17 @@ def refuse_exposure(settings: Settings) -> None:
         hosts = ", ".join(settings.beyond_loopback)
         allowed = "127.0.0.1 and ::1; or tls_certificate and tls_key; or --behind-proxy, where a proxy does TLS"
         raise SettingsError(settings.where("hosts"), f"other machines reach {hosts}, and there is no TLS", allowed)
+
+
+def _refuse_open_key(settings: Settings) -> None:
+    if settings.tls_certificate is None:
+        return
+    from angelia.cli import tls_key
+
+    if (wrong := tls_key.wrong_with(settings)) is not None:
+        problem, mend = wrong
+        where = settings.where(tls_key.setting(settings))
+        raise SettingsError(where, f"{problem}. To close it: {mend}; if somebody may have read it, have a new one made")
 
 
 def log_path(settings: Settings) -> str:

@@ -40,6 +40,8 @@ BEHIND_SECONDS = 30.0  # between two looks for what no signal told of
 SLEPT_MS = 5_000  # by which the clocks differ after a sleep
 TRY_SECONDS = 20.0  # that ``connect`` waits for the first try, which ends by itself before
 REMOVED = "The connection to it was removed."
+UNPAIRED = "Nothing was kept here; the code may have been used: angelia pair shows another over there."
+ONCE_BACK = "and is dialled when the hub is back"
 
 
 class Keeper:
@@ -98,7 +100,8 @@ class Keeper:
             raise BadRequest(f"The connection {connection.name} stands in the settings; change it there.")
         if code is not None:
             try:
-                connection = await pair(self._line(connection), await self._dial(connection), connection, code)
+                async with self._bus.outside.wait(UNPAIRED):
+                    connection = await pair(self._line(connection), await self._dial(connection), connection, code)
             except Trouble as trouble:
                 self._drop_unknown(connection)
                 raise NotAllowed(f"{trouble.problem} {trouble.advice} Nothing was kept.") from None
@@ -109,7 +112,8 @@ class Keeper:
             await self._put(connection)
             line = self._begin(connection)
         if connection.target:
-            await line.wait_for_try(TRY_SECONDS)
+            async with self._bus.outside.wait(f"The connection {connection.name} is kept, {ONCE_BACK}."):
+                await line.wait_for_try(TRY_SECONDS)
         return await line.condition()
 
     async def disconnect(self, name: str) -> None:
@@ -146,7 +150,7 @@ class Keeper:
         """Keep a connection up from now on, where it is one that is dialled from here."""
         line = self._line(connection)
         line.connection = connection
-        if connection.target and self._tasks is not None:
+        if connection.target and self._tasks is not None and not self._bus.stopping:
             self._keepers[connection.id] = self._tasks.create_task(self._keep_up(line))
         return line
 

@@ -205,7 +205,7 @@ class OutcomeUnknown(HubError):
 
 
 class Stopping(HubError):
-    """The hub is going down; nothing was stored."""
+    """The hub is going down; nothing was stored, unless the words say what is kept."""
 
     code, title = "stopping", "The hub is stopping"
 

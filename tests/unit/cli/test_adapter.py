@@ -175,6 +175,11 @@ def test_what_the_hub_refuses_keys_nothing(run: Run, hub: FakeHub) -> None:
         (["--conversation", "thread"], "--conversation goes with"),
         (["--no-adapter", "--timeout", "9"], "--timeout goes with"),
         (["--command", "cat", "--timeout", "soon"], "no time"),
+        (["--command", "cat", "--timeout", "0"], "--timeout has to be more than 0"),
+        (["--timeout", "0"], "--timeout goes with"),
+        (["--command", "cat", "--field", ""], "--field: it is empty"),
+        (["--command", "cat", "--folder", ""], "--folder: it is empty"),
+        (["--webhook", "", "--secret-file", "/etc/passwd"], "--webhook: it is empty"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_anything_is_done(

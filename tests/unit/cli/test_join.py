@@ -31,6 +31,11 @@ def test_join_keys_the_name_and_keeps_its_token(run: Run, hub: FakeHub, data_dir
     assert hub.asked(AGENT)[0].json == {"title": "Scout", "description": "reads the news"}
 
 
+def test_a_title_and_a_description_are_taken_away_by_empty_ones(run: Run, hub: FakeHub) -> None:
+    assert run("join", "scout", "--title", "", "--description", "")[0] == 0
+    assert hub.asked(AGENT)[0].json == {"title": "", "description": ""}
+
+
 def test_join_again_keeps_a_token_that_works(run: Run, hub: FakeHub, data_dir: Path) -> None:
     tokens.save(str(data_dir), "scout", "secret-0")
     hub.on(INBOX, PAGE)
@@ -51,7 +56,7 @@ def test_join_of_a_name_that_somebody_has_warns(run: Run, hub: FakeHub) -> None:
     hub.on(AGENT, answer({"handle": "scout", "keyed": True}))
     code, _, err = run("join", "scout")
     assert code == 0
-    assert "keyed before" in err
+    assert "keyed before; if a token made for it elsewhere still works, it ends soon" in err
 
 
 def test_join_open_leaves_it_open(run: Run, hub: FakeHub, data_dir: Path) -> None:

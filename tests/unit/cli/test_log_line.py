@@ -67,5 +67,10 @@ def test_a_fault_is_one_object_with_its_traceback() -> None:
     assert plain(read(record)).splitlines()[1:] == ["    ValueError: why", "    (token)"]
 
 
+def test_a_library_that_ends_its_line_itself_leaves_no_trace_of_that() -> None:
+    assert line("Exception in %s\n", "it").endswith(" warning: Exception in it")
+    assert line("%s", "it was\n").endswith(" warning: it was")
+
+
 def test_a_line_that_cannot_be_made_is_named() -> None:
     assert "a log line could not be made: 'that %d %d'" in line("that %d %d", "x")

@@ -49,7 +49,7 @@ def test_inbox_shows_a_line_for_each(run: Run, hub: FakeHub) -> None:
     assert lines[0].split() == ["AGE", "FROM", "STATE", "ID", "TEXT"]
     assert lines[1].split() == ["3", "min", "hermes", "queued", ID, "first"]
     assert "hermes (unproved)" in lines[2]
-    assert lines[3] == "2 shown; 2 open; the oldest unread came 2 h ago; take the oldest: angelia listen --once"
+    assert lines[3] == "2 shown; 2 open; the oldest unread came 2 h ago; take the next: angelia listen --once"
 
 
 def test_inbox_shortens_a_long_sender(run: Run, hub: FakeHub) -> None:
@@ -62,7 +62,7 @@ def test_inbox_shortens_a_long_sender(run: Run, hub: FakeHub) -> None:
 def test_an_empty_inbox_says_what_it_hides(run: Run, hub: FakeHub) -> None:
     hub.on(INBOX, page(total=4, hidden=4, oldest_unread_at=ago(days=3)))
     told = "nothing here; 4 open, 4 of them hidden by the filter; the oldest unread came 3 d ago"
-    assert run("inbox")[1] == f"{told}; take the oldest: angelia listen --once\n"
+    assert run("inbox")[1] == f"{told}; take the next: angelia listen --once\n"
     hub.on("GET /v1/agents/scout/inbox", page(total=4, hidden=4, oldest_unread_at=ago(days=3)))
     assert run("inbox", "--as", "scout")[1] == f"{told}\n"
     hub.on(INBOX, page())

@@ -5,13 +5,14 @@ import argparse
 import pytest
 
 from angelia.cli import parse
+from tests.fakes.fake_hub import FakeHub
 from tests.unit.cli.conftest import Run
 
 
 def made() -> argparse.ArgumentParser:
     parser = parse.parser("try", "Try.", "angelia try it")
     parser.add_argument("to")
-    parser.add_argument("text", nargs="?")
+    parser.add_argument("text", nargs="?", type=str)
     parser.add_argument("--intent")
     return parser
 
@@ -90,3 +91,22 @@ def test_ids() -> None:
     for wrong in ("", "0AF" + "1" * 29, "1" * 31, "1" * 33, "../" + "1" * 29, "g" * 32):
         with pytest.raises(argparse.ArgumentTypeError):
             parse.message_id(wrong)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["disconnect", ""], ["restore", ""], ["backup", ""], ["connections", ""], ["connect", ""],
+        ["connect", "garage", ""], ["pair", "", ""], ["turns", "stop", ""], ["search", ""], ["wake", ""],
+        ["inbox", "--state", ""], ["inbox", "--from="], ["dead", "--to", ""], ["tail", "--agent", ""],
+        ["ask", "", "hi"], ["listen", "--fifo", ""], ["send", "ann", "--file", ""],
+        ["connect", "x", "ssh://x", "--command", ""],
+    ],
+)  # fmt: skip
+def test_a_name_or_a_path_that_is_empty_is_wrong_usage_before_any_hub_is_asked(
+    run: Run, hub: FakeHub, line: list[str]
+) -> None:
+    code, out, err = run(*line)
+    assert (code, out) == (2, "")
+    assert err.endswith(": it is empty\n")
+    assert not hub.requests

@@ -77,7 +77,7 @@ def test_a_body_is_any_json(run: Run, hub: FakeHub) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["", "hi"], "TO is empty"),
+        (["", "hi"], "argument TO: it is empty"),
         (["hermes"], "nothing to send"),
         (["hermes", "hi", "--file", "f"], "give one of them"),
         (["hermes", "--file", "/nowhere/at/all"], "cannot be read"),

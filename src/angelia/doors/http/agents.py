@@ -46,7 +46,8 @@ async def put(call: Call, bus: Bus, hub: Hub) -> None:
     if not isinstance(asked.adapter, UnsetType):
         may(call.caller, "put_adapter")
         spec = bytes(asked.adapter)
-        adapter = None if spec == b"null" else await hub.adapters.check(spec)
+        async with bus.outside.wait("Nothing was changed."):
+            adapter = None if spec == b"null" else await hub.adapters.check(spec)
     agent = await put_agent(bus, call.caller, handle, asked.title, asked.description, adapter)
     rows = await roster(bus, agent.mailbox)
     await call.answer(_out(rows[0]), 201 if new else 200)

@@ -17,7 +17,8 @@ async def make(call: Call, bus: Bus, hub: Hub) -> None:
     if asked.file is not None and not call.connection.local_admin:
         # Whoever has the socket is this very user. A token may have come from far, and is no leave to write files.
         raise NotAllowed("A path is taken over the hub's own socket alone. Without one the copy goes to its backups.")
-    copy = await call.while_there(back_up(bus, asked.file))
+    async with bus.outside.wait("The copy was given up; a file of it that is there all the same is whole."):
+        copy = await call.while_there(back_up(bus, asked.file))
     await call.answer(
         CopyOut(
             file=copy.file,

@@ -30,6 +30,7 @@ from angelia.model.errors import (
     ForeignOrigin,
     NotFound,
     RateLimited,
+    Stopping,
     TokenRequired,
     TooLarge,
     UnsupportedType,
@@ -136,9 +137,10 @@ class Gatehouse:
             return error
         peer = call.scope.get("client")
         try:
-            await asyncio.sleep(self._guesses.wait(peer[0] if peer else ""))
-        except RateLimited as many:
-            return many
+            async with self._bus.outside.wait("Nothing was done."):
+                await asyncio.sleep(self._guesses.wait(peer[0] if peer else ""))
+        except (RateLimited, Stopping) as other:
+            return other
         return error
 
     def _visit(self, call: Call, token: bytes | None) -> Visit:

@@ -12,8 +12,7 @@ What must stay true:
 - What is no request is told why, behind the answers that are still due; only where an answer has begun that cannot be
   ended is the connection closed without a word.
 - Trailers never become headers.
-- An offer to upgrade to what is not spoken here (h2c, from Java's own client) is passed over, as the standard has it,
-  instead of costing the request its body.
+- An offer to upgrade to what is not spoken here (h2c, from Java's own client) is passed over and costs no body.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ _PIECE_BYTES = 2048
 # Of these in one turn of the loop: a head and its body; or two milliseconds, where they are all chunks of a byte.
 _PIECES = 2
 # How long a caller who was refused may go on sending before the connection is cut, so that the answer reaches it.
-_LINGER_SECONDS = 2
+_LINGER_SECONDS, _LAST_LINGER_SECONDS = 2.0, 0.5  # and where the hub stops, which has 3 s
 
 
 class Patience:
@@ -97,7 +96,7 @@ class HubProtocol(HttpToolsProtocol):
         self._late: asyncio.TimerHandle | None = None
         self._body_late: asyncio.TimerHandle | None = None
         self._body_came = 0  # bytes of a body since somebody last looked
-        self._passed_over = False
+        self._passed_over, self._linger_seconds = False, _LINGER_SECONDS
         self._refusal: tuple[int, str, str] | None = None
         self._is_deaf = self._owes_refusal = False
 
@@ -332,6 +331,13 @@ class HubProtocol(HttpToolsProtocol):
         bounds = f"{self._patience.body_bytes} bytes in {self._patience.body_seconds:g} s"
         self._refuse(408, "bad_request", f"The body of a request comes at {bounds} at least. Nothing was done.")
 
+    def shutdown(self) -> None:
+        """The hub stops: what is not whole by now is not waited for."""
+        super().shutdown()
+        self._linger_seconds = _LAST_LINGER_SECONDS
+        if self._breaks_off and not self.cycle.response_started:
+            self._refuse(503, "stopping", "The hub is stopping, and the request was not whole.")
+
     def _refuse(self, status: int, code: str, detail: str) -> None:
         self._refusal = (status, code, detail)
         self.send_400_response(detail)
@@ -378,7 +384,7 @@ class HubProtocol(HttpToolsProtocol):
             self.transport.close()
         elif self.transport.can_write_eof():
             self.transport.write_eof()
-            self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+            self.loop.call_later(self._linger_seconds, self.transport.abort)
         else:
             self.transport.close()
 

@@ -4,7 +4,8 @@ What must stay true:
 
 - One loop and one application serve every socket; a request's scope carries its ``Connection``.
 - Nobody holds a connection without sending a request, or memory by sending an endless one (``protocol.py``).
-- Stopping is bounded: nobody new gets in, answers and streams that end by themselves do, the rest is cut off.
+- Stopping is bounded: nobody new gets in, answers and streams that end by themselves do, the rest is cut off. What is
+  worked on even then is given up: one line of the log says so for each.
 
 uvicorn's configuration and its httptools protocol do the work; its ``Server`` is left out, since it takes over the
 signals, polls, and waits for connections without cutting any off.
@@ -68,6 +69,22 @@ class _State(ServerState):
         """uvicorn begins with none."""
 
 
+def _ends_quietly(app: ASGIApp) -> ASGIApp:
+    """``app``, of which a request that is cancelled is no fault: only a server that stops does that."""
+
+    async def serve(
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        try:
+            await app(scope, receive, send)
+        except asyncio.CancelledError:
+            log.warning("a request was given up, as the hub stops: %s %s", scope.get("method", ""), scope["path"])
+
+    return serve
+
+
 class HubServer:
     """Serves ``app`` on sockets that already listen, from ``start`` to ``stop``."""
 
@@ -91,7 +108,7 @@ class HubServer:
         self._tcp, self._unix, self._tls, self._patience = tcp, unix, tls, patience
         self._most, self._told_at = most_connections, -_TELL_SECONDS
         self._config = uvicorn.Config(
-            app,
+            _ends_quietly(app),
             http=HubProtocol,
             ws=websockets if websockets is not None else "none",
             ws_max_size=frame_bytes,

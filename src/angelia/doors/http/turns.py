@@ -39,7 +39,8 @@ async def check(call: Call, bus: Bus, hub: Hub) -> None:
         raise BadRequest(
             f"Nothing wakes {handle}: it has no adapter. angelia join {handle} --command PROGRAM gives one."
         )
-    found = await hub.adapters.look(agent.adapter)
+    async with bus.outside.wait("Whether it can be woken is not known."):
+        found = await hub.adapters.look(agent.adapter)
     looked_at(bus, agent, works=found.problem is None)
     await call.answer(found)
 

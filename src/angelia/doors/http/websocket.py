@@ -6,10 +6,12 @@ many frames it comes; pings cost none: one that finds earlier bytes unread has n
 that come by the thousand are read a few in each turn of the loop, so that everybody else has a turn in between; and
 where they are small, one such connection after another, with pauses, so that everybody else has the interpreter, too.
 Whoever was not let in yet sends little in all, whatever it begins; a message that is not whole is bounded in time and
-together with all others (``arriving.py``). Beyond that its sender is told so, and the connection closed.
+together with all others (``arriving.py``). Beyond that its sender is told so, and the connection closed. What is no
+handshake is refused as every request is that is wrong.
 """
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
@@ -17,11 +19,17 @@ from uvicorn.config import Config
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.frames import CloseCode, Frame
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
 
 from angelia.bus.beat import PING_SECONDS, to_beat
 from angelia.doors.http.arriving import FREE_BYTES, PACE_BYTES, PACE_SECONDS, Growing
+from angelia.doors.http.call import PROBLEM
 from angelia.doors.http.connection import KEY, TOKEN_ENDED, Connection
+from angelia.doors.http.problem import as_dict
 from angelia.doors.http.trickle import trickle_of
+from angelia.model.errors import BadRequest
+from angelia.protocol.json import encode
 
 GOODBYE_SECONDS = 0.2  # some turns of the loop, with a thousand of them
 _PIECE_BYTES = 2048  # parsed in one turn of the loop: a millisecond, where they are three hundred empty frames
@@ -33,12 +41,28 @@ STRANGERS_BYTES = 64 * 1024  # in all, until it is let in: as a request's head; 
 _LINGER_SECONDS = 2.0  # that a stranger who is refused may go on sending, so that the answer reaches it; as with HTTP
 
 
+class _Handshakes(ServerProtocol):
+    """That says in a problem what is wrong with one."""
+
+    def accept(self, request: Request) -> Response:
+        """The answer to a handshake."""
+        answer = super().accept(request)
+        if answer.status_code in (HTTPStatus.SWITCHING_PROTOCOLS, HTTPStatus.INTERNAL_SERVER_ERROR):
+            return answer
+        problem = BadRequest(f"The WebSocket cannot be opened: {self.handshake_exc}.")
+        refusal = self.reject(problem.status, encode(as_dict(problem)).decode())
+        del refusal.headers["Content-Type"]
+        refusal.headers["Content-Type"] = PROBLEM.decode()
+        return refusal
+
+
 class HubWebSocket(WebSocketsSansIOProtocol):
     """What a ``HubProtocol`` hands an upgraded connection to."""
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
         """As uvicorn's."""
         super().__init__(config, server_state, app_state)
+        self.conn = _Handshakes(max_size=config.ws_max_size, logger=self.conn.logger)
         self._unread = bytearray()  # received, and not yet parsed
         self._turn: asyncio.Handle | None = None
         self._frames, self._counted_since = 0, 0.0
