@@ -103,9 +103,7 @@ FAULTS: dict[str, Bite] = {
         _stalled,
     ),
     "flood: a sender has no share": Bite(
-        Fault(
-            "bus/room.py", ((" and load.by_sender[me] < limits.mailbox_deliveries_per_sender\n", "\n"),), ("share",)
-        ),
+        Fault("bus/room.py", ((" and load.by_sender[me] < limits.mailbox_deliveries_per_sender\n", "\n"),), ("share",)),
         _flood,
     ),
     "flood: a refusal takes the writer's time": Bite(
