@@ -114,12 +114,16 @@ async def _stay(hub: UsedHub) -> None:
     acks = Talk(hub.port)
     async with AsyncExitStack() as stack:
         for name, query in (("leak0", ""), ("leak1", "?ack=manual")):
-            opened, left = Talk(hub.port).stream(f"/v1/agents/{name}/stream{query}"), 3
+            opened, left, text = (
+                Talk(hub.port).stream(f"/v1/agents/{name}/stream{query}"),
+                3,
+                f"stays {time.monotonic_ns()}",
+            )
             async for event in await stack.enter_async_context(aclosing(opened)):
                 if event.data == "connected":
-                    await _send(hub, name, left)
-                elif event.kind == "message":  # a notice of who is there may be among them
-                    left -= event.json["message"]["from"] == SENDER
+                    await _send(hub, name, left, text)
+                elif event.kind == "message":  # a notice of who is there, or what came back late, may be among them
+                    left -= event.json["message"]["text"] == text
                     if query:
                         await acks.call("POST", f"/v1/leases/{event.json['lease']['token']}/ack", {})
                 if not left:
@@ -262,10 +266,10 @@ class Links:
         eventually(lambda: not hub.get("/v1/connections", admin=True).json["connections"])
 
 
-async def _send(hub: WatchedHub, to: str, count: int) -> None:
+async def _send(hub: WatchedHub, to: str, count: int, text: str = "x" * 500) -> None:
     talk = Talk(hub.port)
     for _ in range(count):
-        said = await talk.call("POST", "/v1/messages", {"to": to, "text": "x" * 500, "from": SENDER, "ttl_seconds": 60})
+        said = await talk.call("POST", "/v1/messages", {"to": to, "text": text, "from": SENDER, "ttl_seconds": 60})
         assert said.status in (201, 404), said
     talk.close()
 
