@@ -245,6 +245,50 @@ FAULTS: dict[str, Bite] = {
         "            pass",
         "acceptance/test_revoked_ask.py::test_a_question_that_waits_ends_within_a_second_of_its_tokens_revocation",
     ),
+    "whoever waits for what is outside is not told of the stop": _bite(
+        "bus/core.py",
+        "    bus.outside.end_all()\n",
+        "",
+        "acceptance/test_stopping.py::test_a_look_at_an_agent_ends_with_the_hub",
+    ),
+    "the loop takes the signals with it": _bite(
+        "ending.py",
+        "        _on_asking(lambda *_: self.call(End.ASKED))\n",
+        "        for number in (signal.SIGTERM, signal.SIGINT):\n"
+        "            loop.add_signal_handler(number, self.call, End.ASKED)\n",
+        "unit/test_ending.py::test_who_asks_behind_the_loop_of_a_hub_that_replaces_itself_is_heard",
+    ),
+    # ---- names, and what is theirs
+    "a letter proves whomever it names": _bite(
+        "doors/hermes_home/files.py",
+        "if sender.lower() != DEFAULT_HANDLE and sender not in self.profiles():",
+        "if False:",
+        "acceptance/test_hermes_home.py::test_a_keyed_name_is_not_to_be_had_by_a_letter",
+    ),
+    "others may write letters": _bite(
+        "doors/hermes_home/files.py",
+        "_OTHERS_WRITE = 0o022",
+        "_OTHERS_WRITE = 0",
+        "acceptance/test_hermes_home.py::test_where_others_may_write_nobody_is_proved_and_the_log_says_how_to_mend_it",
+    ),
+    "others may read a secret": _bite(
+        "turns/adapters/secret_file.py",
+        "    if mode & 0o077:",
+        "    if False:",
+        "acceptance/test_wide_secrets.py::test_a_token_that_others_can_use_is_not_handed_to_its_agent",
+    ),
+    "who leaves is still reached as before": _bite(
+        "bus/directory.py",
+        'description="", adapter=None)',
+        'description="")',
+        "acceptance/test_turns.py::test_who_leaves_and_joins_again_is_woken_again",
+    ),
+    "what an agent writes anew begins anew": _bite(
+        "bus/publish.py",
+        "if run is not None and run.parcel.envelope.depth >= spot.depth:",
+        "if False:",
+        "acceptance/test_loops.py::test_three_agents_in_a_circle_end_by_themselves_and_each_message_has_an_outcome",
+    ),
 }
 
 
