@@ -55,6 +55,7 @@ class Side:
             await until(lambda: len(gateway.events("end", "bot_relay.outbox.drain")) > drains, what="a drain")
             await until(lambda: len(gateway.events("end", "bot_relay.roster.sync")) > syncs, what="a sync")
             await until(lambda: self.bus.remotes.of_mail(self.connection.id, f"ops@{self.connection.name}"))
+            await until(lambda: link.agents, what="its agents, counted")
             yield link
 
     @asynccontextmanager
