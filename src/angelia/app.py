@@ -26,7 +26,7 @@ from angelia.bus.core import Bus, close_bus, open_bus
 from angelia.bus.directory import digest_of
 from angelia.bus.glance import Disk
 from angelia.bus.losses import settle_losses
-from angelia.bus.surroundings import secret_variables, surroundings, without
+from angelia.bus.surroundings import secret_variables, surroundings, variables_for_secrets, without
 from angelia.bus.system import SystemClock, SystemIds
 from angelia.bus.timekeeper import keep_time
 from angelia.connections import connections_of
@@ -256,13 +256,20 @@ def _programs(
 ) -> tuple[ChildProcesses, Tools, tuple[str, str]]:
     """What runs programs, what adapters are given, and the folders of the notes of what runs and of turn locks."""
     running, kept, locks = (_of_turns(settings, name) for name in ("running", "private", "locks"))
-    children, around = ChildProcesses(running, withheld=withheld), _surroundings()
-    return children, Tools(children=children, environment=around, home=around["HOME"], private=kept), (running, locks)
+    children, around = ChildProcesses(running, withheld=withheld), _surroundings(settings)
+    tools = Tools(
+        children=children,
+        environment=around,
+        variables=variables_for_secrets(environment()),
+        home=around["HOME"],
+        private=kept,
+    )
+    return children, tools, (running, locks)
 
 
-def _surroundings() -> dict[str, str]:
+def _surroundings(settings: Settings) -> dict[str, str]:
     """What programs see of the hub's environment, secrets that it needs itself still among it."""
-    return surroundings(environment(), os.path.dirname(sys.executable))
+    return surroundings(environment(), settings.pass_environment, os.path.dirname(sys.executable))
 
 
 async def _keep_up(what: str, run: Callable[[], Awaitable[None]]) -> None:
@@ -291,7 +298,7 @@ def _keeper(
     settings: Settings, bus: Bus, fixed: Sequence[Connection], withheld: Callable[[], frozenset[str]]
 ) -> Keeper:
     """Who keeps the connections to other hubs and to gateways of Hermes'."""
-    around = _surroundings()
+    around = _surroundings(settings)
     tools = DialTools(environment(), lambda: without(withheld(), around), settings.data_dir)
     key = secret(os.path.join(settings.data_dir, "link.key")).encode()
 

@@ -40,8 +40,8 @@ class Settings:
     __slots__ = (
         "agent", "allowed_hosts", "behind_proxy", "config_dir", "config_file", "connections", "data_dir", "durability",
         "hermes_connection", "hermes_home", "hosts", "hub_name", "hub_url", "keepalive_seconds", "limits", "log_json",
-        "log_level", "no_color", "origins", "overrides", "port", "runtime_dir", "socket_path", "stop_seconds",
-        "tls_certificate", "tls_key", "token", "turn_of", "unknown_variables",
+        "log_level", "no_color", "origins", "overrides", "pass_environment", "port", "runtime_dir", "socket_path",
+        "stop_seconds", "tls_certificate", "tls_key", "token", "turn_of", "unknown_variables",
     )  # fmt: skip
 
     agent: str | None
@@ -64,6 +64,7 @@ class Settings:
     no_color: bool
     origins: Mapping[str, str]
     overrides: Mapping[str, object]
+    pass_environment: tuple[str, ...]
     port: int
     runtime_dir: str
     socket_path: str
@@ -149,6 +150,12 @@ FIELDS: dict[str, Field] = {
         None,
         "1 to 64 letters, digits, _ or -",
         "what other hubs call this one (else its machine's name)",
+    ),
+    "pass_environment": Field(
+        read.variables,
+        (),
+        "a list of names, in which * stands for any text",
+        "further variables of the hub's environment that the programs it starts get",
     ),
     "keepalive_seconds": Field(read.seconds, 15.0, "0.1 to 3600", "how often a silent stream says that it lives"),
     "stop_seconds": Field(

@@ -101,6 +101,15 @@ def words(value: object) -> tuple[str, ...]:
     return tuple(text(part) for part in parts)
 
 
+def variables(value: object) -> tuple[str, ...]:
+    """Names of variables; ``*`` in one stands for any text. What is none is not shown: it may hold a secret."""
+    found = words(value)
+    for place, name in enumerate(found, 1):
+        if not name.replace("*", "_").isidentifier() or not name.isascii():
+            raise ValueError(f"the name at place {place} is no name of a variable")
+    return found
+
+
 def hosts(value: object) -> tuple[str, ...]:
     """Addresses to listen on."""
     hosts: list[str] = []

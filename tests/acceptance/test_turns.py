@@ -382,14 +382,19 @@ def test_a_row_of_agents_that_ask_one_another_blocks_nobody(on: Turns) -> None:
     assert on.ask("c0", "hello", wait=50)["reply"]["text"] == "c12 heard: hello"
 
 
-def test_a_secret_that_an_adapter_takes_from_a_variable_is_for_no_program() -> None:
-    with Hub(env={"HOOK_SECRET": "whsec_" + "QUJD" * 8, "OTHER": "kept"}) as at:
+def test_a_program_gets_a_small_environment_and_no_secret_of_ours() -> None:
+    """What the list names and the owner adds; whatever passes, not what an adapter takes a secret from."""
+    shell = {"HOOK_SECRET": "whsec_" + "QUJD" * 8, "OTHER": "kept", "NODE_EXTRA_CA_CERTS": "/ca", "DATABASE_URL": "x"}
+    with Hub(env={**shell, "ANGELIA_PASS_ENVIRONMENT": "OTHER,HOOK_*"}) as at:
         turns = Turns(at)
         hook = {"kind": "webhook", "url": "https://example.com/", "secret_env": "HOOK_SECRET"}
         assert at.call("PUT", "/v1/agents/hook", {"adapter": hook}, admin=True).status == 201
         turns.join("env", argv=["/usr/bin/env"])
         told = turns.ask("env", "?")["reply"]["text"]
-        assert "OTHER=kept" in told
+        names = {line.partition("=")[0] for line in told.splitlines()}
+        assert {name for name in names if not name.startswith("ANGELIA_")} == {
+            "HOME", "PATH", "LC_ALL", "OTHER", "NODE_EXTRA_CA_CERTS",
+        }  # fmt: skip
         assert "whsec_" not in told
 
 

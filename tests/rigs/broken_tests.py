@@ -289,6 +289,12 @@ FAULTS: dict[str, Bite] = {
         "if False:",
         "acceptance/test_loops.py::test_three_agents_in_a_circle_end_by_themselves_and_each_message_has_an_outcome",
     ),
+    "programs get all that stands in the hub's environment": _bite(
+        "bus/surroundings.py",
+        "if any(fnmatchcase(name, pattern) for pattern in passed)",
+        "if True",
+        "acceptance/test_turns.py::test_a_program_gets_a_small_environment_and_no_secret_of_ours",
+    ),
 }
 
 

@@ -56,6 +56,7 @@ def tools_in(folder: Path, environment: Mapping[str, str] | None = None, *, grac
     return Tools(
         children=ChildProcesses(str(folder / "children"), grace_seconds=grace_seconds),
         environment=environment or {"PATH": os.defpath},
+        variables=environment or {},
         home=str(folder / "home"),
         private=str(folder),
     )

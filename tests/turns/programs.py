@@ -31,8 +31,9 @@ class Program:
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
     def tools_with(self, **variables: str) -> Tools:
-        """The same tools, with more variables."""
-        return replace(self.tools, environment={**self.tools.environment, **variables})
+        """The same tools, with more variables, which programs get, too."""
+        given = {**self.tools.environment, **variables}
+        return replace(self.tools, environment=given, variables=given)
 
 
 def program_in(folder: Path, name: str, stand_in: str) -> Program:

@@ -328,7 +328,7 @@ async def test_what_is_found_says_what_works_or_what_would_help(install: Install
     assert (await detect(install.options, install.tools)).ways == ("command line", "API server")
     (install.home / "old").touch()
     wrong = install.with_options(api_url=server.url, api_key_env="WRONG")
-    lent = replace(install.tools, environment={**install.tools.environment, "WRONG": "another key"})
+    lent = replace(install.tools, variables={"WRONG": "another key"})
     assert "refuses the key" in ((await detect(wrong, lent)).problem or "")
     (install.home / ".env").unlink()
     silent = await detect(install.options, install.tools)

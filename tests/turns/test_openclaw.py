@@ -392,7 +392,7 @@ async def test_the_token_is_the_one_that_is_given(install: Install, server: Open
     install.configure(server.url, "another")
     (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text(f"{TOKEN}\n")
-    install.tools = replace(install.tools, environment={**install.tools.environment, "OC": TOKEN})
+    install.tools = replace(install.tools, variables={"OC": TOKEN})
     assert isinstance(await install.adapter(token_file=str(tmp_path / "token")).run(turn()), Answered)
     assert isinstance(await install.adapter(token_env="OC").run(turn()), Answered)
     install.configure(server.url, "${OC}")  # as OpenClaw's own configuration may name a variable

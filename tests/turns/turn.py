@@ -45,6 +45,7 @@ def tools(base: Path, grace_seconds: float = 5.0, **environment: str) -> Tools:
     return Tools(
         children=ChildProcesses(str(base / "running"), grace_seconds=grace_seconds),
         environment={"PATH": "/usr/bin:/bin", **environment},
+        variables=environment,
         home=str(home),
         private=str(private),
     )

@@ -113,6 +113,7 @@ def test_limits_come_from_the_file_and_the_environment(tmp_path: Path) -> None:
         ("port", "x"), ("port", "-1"), ("port", "65536"), ("port", "1.5"), ("port", "nan"), ("port", "inf"),
         ("durability", "fast"), ("keepalive_seconds", "0"), ("keepalive_seconds", "inf"), ("hosts", "example.org"),
         ("hosts", ","), ("behind_proxy", "perhaps"), ("hub_url", "ftp://x"), ("log_level", "loud"), ("agent", "a\nb"),
+        ("pass_environment", "TWO WORDS"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_told_with_its_place_and_what_is_allowed(tmp_path: Path, name: str, value: str) -> None:
@@ -122,6 +123,13 @@ def test_a_wrong_value_is_told_with_its_place_and_what_is_allowed(tmp_path: Path
         assert error.allowed == FIELDS[name].allowed
         assert str(error).startswith(f"{error.where}: ")
         assert error.exit_code == 78
+
+
+def test_what_should_be_a_variables_name_is_not_shown_where_it_is_none(tmp_path: Path) -> None:
+    """Somebody put the secret itself there."""
+    error = refused(tmp_path, ANGELIA_PASS_ENVIRONMENT="ONE,TEAM_*,KEY=whsec_secret")
+    assert "place 3" in str(error)
+    assert "whsec" not in str(error)
 
 
 @pytest.mark.parametrize(

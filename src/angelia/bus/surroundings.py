@@ -2,17 +2,20 @@
 
 What must stay true:
 
-- All of it, since programs need theirs (keys of providers, ``SSH_AUTH_SOCK``, ``DOCKER_HOST``), but for three things:
-  what is ours (``ANGELIA_…``), which only that very turn is given anew; what names a session, for the hub may have been
-  started from inside an agent, and what it starts must not take itself for that one; and the variables that a
-  connection or an adapter takes a secret from.
+- Only what is named here, or by the owner (``pass_environment``): what programs need to be found and to reach their
+  person, the network and the machine's services, and what the agents that are known here read of theirs. So a program
+  sees the same whether the hub runs as a service or in a shell, and no secret that happened to stand there.
+- Never, whoever names it: what is ours (``ANGELIA_…``), which only that very turn is given anew; what names a session,
+  for the hub may have been started from inside an agent, and what it starts must not take itself for that one; and the
+  variables that a connection or an adapter takes a secret from.
 - Connections and adapters come and go while the hub runs, so which variables those are is asked when a program starts.
 
 How a program is started does not belong here (``turns/processes.py``, ``links/process.py``).
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from angelia.bus.core import Bus
 from angelia.model.connection import Connection
@@ -20,6 +23,26 @@ from angelia.protocol.adapters import secrets_in
 
 _OURS = "ANGELIA_"
 _ALWAYS = ("HOME", "PATH")  # no program does without; whoever names one for a secret is mistaken
+# By names, in which * stands for any text.
+_OF_THE_PERSON = (
+    "HOME", "PATH", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "XDG_*", "DISPLAY",
+    "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "GNUPGHOME", "GIT_SSH*",
+)  # fmt: skip
+_OF_THE_NETWORK = (
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "DOCKER_*",
+    "CONTAINER_HOST", "KUBECONFIG", "WSL*",
+)  # fmt: skip
+_OF_PLACES = (
+    "LD_LIBRARY_PATH", "NIX_*", "VIRTUAL_ENV", "CONDA_*", "PYENV_*", "NVM_*", "FNM_*", "VOLTA_HOME", "ASDF_*", "MISE_*",
+    "BUN_INSTALL", "NPM_CONFIG_PREFIX", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "JAVA_HOME",
+)  # fmt: skip
+_OF_AGENTS = (
+    "HERMES_*", "OPENCLAW_*", "CLAUDE_*", "CODEX_*", "OPENCODE_*", "GEMINI_*", "ANTHROPIC_*", "OPENAI_*", "AZURE_*",
+    "GOOGLE_CLOUD_*", "GOOGLE_APPLICATION_CREDENTIALS", "AWS_PROFILE", "AWS_REGION", "OLLAMA_*", "*_API_KEY",
+    "*_BASE_URL",
+)  # fmt: skip
+PASSED = (*_OF_THE_PERSON, *_OF_THE_NETWORK, *_OF_PLACES, *_OF_AGENTS)
 _OTHERS_SESSIONS = (
     "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID", "CLAUDE_CODE_SSE_PORT", "CODEX_THREAD_ID",
     "GEMINI_CLI", "HERMES_RESUME_UNANSWERED_TURN", "HERMES_SESSION_ID", "HERMES_SESSION_KEY", "HERMES_SESSION_PROFILE",
@@ -27,18 +50,30 @@ _OTHERS_SESSIONS = (
 )  # fmt: skip
 
 
-def surroundings(environ: Mapping[str, str], own: str | None = None) -> dict[str, str]:
-    """The hub's environment, without what is ours or names a session; with a home and a path in any case.
+def surroundings(environ: Mapping[str, str], more: Sequence[str] = (), own: str | None = None) -> dict[str, str]:
+    """What a program gets of the hub's environment; a home and a path in any case.
 
-    ``own``: the folder of ``angelia`` itself, so that what is woken can answer by it; the last one that is looked into.
+    ``more``: what the owner lets pass beside ``PASSED``. ``own``: the folder of ``angelia`` itself, so that what is
+    woken can answer by it; the last one that is looked into.
     """
-    kept = {name: value for name, value in environ.items() if not name.startswith(_OURS)}
-    kept = {name: value for name, value in kept.items() if name not in _OTHERS_SESSIONS}
+    passed = (*PASSED, *more)
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if any(fnmatchcase(name, pattern) for pattern in passed)
+        and not name.startswith(_OURS)
+        and name not in _OTHERS_SESSIONS
+    }
     kept.setdefault("HOME", os.path.expanduser("~"))
     kept.setdefault("PATH", os.defpath)
     if own is not None and own not in kept["PATH"].split(os.pathsep):
         kept["PATH"] += os.pathsep + own
     return kept
+
+
+def variables_for_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """What an adapter may be told to take a secret from: all of it but what is ours."""
+    return {name: value for name, value in environ.items() if not name.startswith(_OURS)}
 
 
 def secret_variables(bus: Bus, fixed: Iterable[Connection] = ()) -> frozenset[str]:

@@ -152,7 +152,7 @@ def _program(options: HermesOptions, tools: Tools) -> str | None:
 def _server(options: HermesOptions, tools: Tools) -> Server | None:
     """The API server that the options name, else the one that a .env file of this Hermes turns on; None without key.
     Raises ``UnfitSecret``."""
-    key = tools.environment.get(options.api_key_env) if options.api_key_env else None
+    key = tools.variables.get(options.api_key_env) if options.api_key_env else None
     if options.api_key_file is not None:
         key = secret_in(options.api_key_file).splitlines()[0]
     if options.api_url is not None:

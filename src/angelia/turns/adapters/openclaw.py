@@ -225,11 +225,11 @@ def _door(options: OpenClawOptions, tools: Tools) -> _Door:
     if options.token_file is not None:
         return _Door(url, secret_in(options.token_file))
     if options.token_env is not None:
-        return _Door(url, tools.environment.get(options.token_env))
+        return _Door(url, tools.variables.get(options.token_env))
     token = mapping(gateway.get("auth")).get("token")
     if isinstance(token, str):
         named = _VARIABLE.fullmatch(token)
-        token = tools.environment.get(named[1]) if named else token
+        token = tools.variables.get(named[1]) if named else token
     # A token out of a file of this machine is never sent to a gateway on another.
     here = urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
     return _Door(url, token if here and isinstance(token, str) else None)

@@ -134,7 +134,7 @@ def check(options: OpenCodeOptions, tools: Tools) -> str | None:
         return f"url is '{options.url[:80]}'; it is like http://127.0.0.1:4096, without a name or password in it."
     if options.password_file and options.password_env:
         return "Give password_file or password_env, not both."
-    if options.password_env and options.password_env not in tools.environment:
+    if options.password_env and options.password_env not in tools.variables:
         return f"The hub has no variable {options.password_env[:80]} (password_env)."
     for name in ("program", "folder", "password_file"):
         path = getattr(options, name)
@@ -158,7 +158,7 @@ def _is_url(url: str) -> bool:
 
 
 def _calls(options: OpenCodeOptions, tools: Tools) -> Calls:
-    password = tools.environment.get(options.password_env) if options.password_env else None
+    password = tools.variables.get(options.password_env) if options.password_env else None
     if options.password_file:
         password = secret_in(options.password_file)
     return Calls(options.url or "", password, options.folder)

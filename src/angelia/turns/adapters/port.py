@@ -142,12 +142,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What the hub lends to adapters. ``environment``: the hub's, without its own variables and without what names
-    somebody else's session; what ``children`` starts sees of it no variable that a secret is taken from. ``private``: a
-    folder (0700) for files that live as long as a turn."""
+    """What the hub lends to adapters. ``environment``: what programs get of the hub's (bus/surroundings.py); what
+    ``children`` starts sees of it no variable that a secret is taken from. ``variables``: the hub's own, all of it, for
+    the secrets that options name (``…_env``). ``private``: a folder (0700) for files that live as long as a turn."""
 
     children: Children
     environment: Mapping[str, str]
+    variables: Mapping[str, str]
     home: str
     private: str
 

@@ -34,7 +34,7 @@ def secrets_of(options: WebhookOptions, tools: Tools) -> list[str]:
     if options.secret_file is not None:
         text = secret_in(options.secret_file)
     elif options.secret_env is not None:
-        text = tools.environment.get(options.secret_env, "")
+        text = tools.variables.get(options.secret_env, "")
     else:
         text = options.secret or ""
     secrets = text.split()
