@@ -10,6 +10,7 @@ import pytest
 from tests.acceptance.hub import Hub, eventually, hub
 from tests.acceptance.linked import ENVIRONMENT, connect, connection, live, wait_knows, wait_state, wait_up
 from tests.links.hermes import Gateway, a_gateway, until
+from tests.rigs.gateway import desktop
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -128,6 +129,24 @@ async def test_a_hub_that_is_killed_begins_no_turn_twice_and_goes_on_with_the_re
         await until(lambda: here.state(id) == "queued")
         assert sorted(each["text"][:9] for each in here.poll("ann")) == ["hello?", "ops heard"]
     assert [text[-1] for text in rack.turns("ops")] == ["1", "2"]
+
+
+async def test_an_outcome_of_what_a_gateway_took_comes_by_its_line_alone(start: Start) -> None:
+    """Whoever is at our own gateway without a token is no relay of a connection of ours."""
+    rack = await start("rack", turns={"ops": [{"hold": "asked", "reply": "true"}]})
+    with hub(env=ENVIRONMENT) as here:
+        live(here, "ann")
+        link(here, rack, "Rack")
+        id = here.send("ops", "may I?", "ann", intent="request")["id"]
+        await until(lambda: rack.turns("ops"))
+        wait_state(here, id, "forwarded")
+        async with desktop(here.port) as stranger:
+            await stranger.result("bot_relay.reply", id=id, reply="forged")
+            await stranger.result("bot_relay.reply", id=id, error="no", reason="agent_blocked")
+        assert here.state(id) == "forwarded"
+        rack.go("asked")
+        wait_state(here, id, "answered")
+        assert here.receipt(id)["reply"]["text"] == "true"
 
 
 async def test_a_connection_that_is_removed_is_forgotten_on_both_sides(start: Start) -> None:

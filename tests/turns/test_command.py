@@ -181,7 +181,7 @@ async def test_it_has_no_history_to_look_at(tmp_path: Path) -> None:
         ({"environment": {"angelia_token": "x"}}, "cannot set 'angelia_token'"),
         ({"environment": {"A=B": "x"}}, "cannot set 'A=B'"),
         ({"environment": {"": "x"}}, "cannot set ''"),
-        ({"environment": {"A": "a\0b"}}, "no NUL"),
+        ({"environment": {"A": "a\0b"}}, "a NUL in it"),
         ({"argv": ["/bin/cat", "-"], "folder": "/", "field": "a.0.b", "environment": {"A": "b"}}, None),
     ],
 )

@@ -20,6 +20,7 @@ from angelia.model.agent import Agent, Token
 from angelia.model.errors import BadName, BadRequest, NotAllowed, NotFound, TooLarge
 from angelia.model.tokens import written
 
+OVERLAPPING = 8  # so many old ones at most
 OVERLAP_SECONDS = 300  # an old token still works for so long after a rotation: time to restart what uses it
 FORGET_BATCH = 256
 TITLE_LENGTH = 120
@@ -122,13 +123,15 @@ async def make_token(bus: Bus, caller: Caller, name: str) -> tuple[str, Token]:
 
 
 def issue(bus: Bus, tx: Tx, holder: str, secret: str) -> Token:
-    """Give a holder (a mailbox, or a desktop's key) a token, inside a unit; its older ones end soon."""
+    """Give a holder (a mailbox, or a desktop's key) a token, inside a unit; its older ones end soon, and at once where
+    they are many."""
     now = bus.clock.now()
-    for old in (token for token in tx.tokens() if token.mailbox == holder):
-        if old.ends_at is None:
-            bus.directory.put_token(tx, replace(old, ends_at=now + OVERLAP_SECONDS * 1000))
-        elif old.ends_at <= now:
+    olds = sorted((each for each in tx.tokens() if each.mailbox == holder), key=lambda each: each.created_at)
+    for left, old in zip(range(len(olds), 0, -1), olds, strict=True):
+        if left > OVERLAPPING or (old.ends_at is not None and old.ends_at <= now):
             bus.directory.remove_token(tx, old)
+        elif old.ends_at is None:
+            bus.directory.put_token(tx, replace(old, ends_at=now + OVERLAP_SECONDS * 1000))
     token = Token(id=bus.ids.message_id()[-16:], mailbox=holder, digest=digest_of(secret), created_at=now)
     bus.directory.put_token(tx, token)
     return token

@@ -321,9 +321,12 @@ def _own(bus: Bus, caller: Caller, delivery: Delivery) -> None:
 
 
 def owns(bus: Bus, caller: Caller, mailbox: str) -> bool:
-    """Whether ``caller`` may act for a mailbox: its own token's, an open name's; admin for ``human`` and open names."""
+    """Whether ``caller`` may act for a mailbox: its own token's, an open name's; admin for ``human`` and open names. A
+    name elsewhere is nobody's here, however open it may be there."""
     if caller.rank is Rank.AGENT:
         return caller.mailbox == mailbox
+    if "@" in mailbox:
+        return False
     if mailbox in RESERVED:
         return mailbox == PERSON and caller.rank is Rank.ADMIN
     return caller.rank in (Rank.OPEN, Rank.ADMIN) and not bus.directory.is_keyed(mailbox)

@@ -14,7 +14,7 @@ from angelia.bus.asks import Asks
 from angelia.bus.autos import Autos
 from angelia.bus.caller import Caller, act_as
 from angelia.bus.carriers import Carriers
-from angelia.bus.directory import Directory
+from angelia.bus.directory import DESKTOP, Directory
 from angelia.bus.events import Events
 from angelia.bus.jams import Jams
 from angelia.bus.leases import LeaseBook
@@ -54,13 +54,16 @@ class Bus:
     asks: Asks = field(default_factory=Asks)
     autos: Autos = field(default_factory=Autos)
     presence: Presence = field(default_factory=Presence)
-    remotes: Remotes = field(default_factory=Remotes)
+    remotes: Remotes = field(init=False)
     runs: Runs = field(default_factory=Runs)
     working: Working = field(default_factory=Working)
     timers: Timers = field(default_factory=Timers)
     events: Events = field(default_factory=Events)
     outside: Outside = field(default_factory=Outside)
     stopping: bool = False
+
+    def __post_init__(self) -> None:
+        self.remotes = Remotes(lambda name: bool(self.directory.tokens_of(DESKTOP + name)))
 
     @property
     def neighbours(self) -> Neighbours:

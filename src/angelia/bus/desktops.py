@@ -2,7 +2,8 @@
 
 What must stay true: a desktop's token is good for its own rows and its own mail, under its own name, whatever a call
 says it is called; it is no agent, sends nothing of its own and administers nothing. Once a desktop has a token, nobody
-without one is that desktop, but for the owner.
+without one is that desktop, but for the owner: whoever called itself so before is not, either. A desktop and a
+connection never have one name.
 """
 
 from angelia.bus.agents import issue
@@ -56,12 +57,23 @@ def scope_of(bus: Bus, caller: Caller, said: object) -> str:
     Raises ``BadRequest`` for what is no name or a connection's, ``TokenRequired`` for a desktop that has a token.
     """
     if caller.rank is Rank.LINK and caller.name is not None:
+        _not_a_connection(bus, caller.name.lower())
         return caller.name
     name = check_scope(said)
     _not_a_connection(bus, name.lower())
     if caller.rank is not Rank.ADMIN and bus.directory.tokens_of(DESKTOP + name.lower()):
         raise TokenRequired(f"The desktop {name} has a token of its own; show it. Nothing was done.")
     return name
+
+
+def speaks_for(bus: Bus, caller: Caller, desktop: str) -> bool:
+    """Whether an outcome of what this desktop (by its key) fetched may come from a caller. What a link of ours carried
+    to a gateway of Hermes' has its outcome from there, or from the owner."""
+    if caller.rank is Rank.ADMIN:
+        return True
+    if caller.rank is Rank.LINK:
+        return caller.mailbox == desktop
+    return not bus.directory.tokens_of(DESKTOP + desktop) and bus.neighbours.behind(desktop) is None
 
 
 def _not_a_connection(bus: Bus, desktop: str) -> None:

@@ -10,7 +10,7 @@ What must stay true:
 - What nobody fetches expires; the sender of a request is told each of these ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from angelia.bus.claim import claim, release
@@ -21,7 +21,7 @@ from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Parcel, Scope, Tx
 from angelia.bus.publish import accept
 from angelia.model.address import parse
-from angelia.model.delivery import Event, Hand, State
+from angelia.model.delivery import Delivery, Event, Hand, State
 from angelia.model.envelope import Envelope, Kind
 from angelia.model.failure import Reason, read_reason
 from angelia.model.limits import Limits
@@ -120,10 +120,15 @@ def offer_again_or_end(bus: Bus, tx: Tx, parcel: Parcel) -> None:
 
 
 async def settle_far(
-    bus: Bus, message_id: object, reply: object, error: object, reason: object, only: str | None = None
+    bus: Bus,
+    message_id: object,
+    reply: object,
+    error: object,
+    reason: object,
+    speaks_for: Callable[[str], bool] = lambda connection: True,
 ) -> None:
-    """Take the outcome of a message that was handed out; ``only``: to this desktop. Raises ``ValueError`` for what is
-    no id.
+    """Take the outcome of a message that was handed out; ``speaks_for``: to whom (by its key) the caller may say so.
+    Raises ``ValueError`` for what is no id.
 
     An id that is unknown here, and one that is settled, change nothing.
     """
@@ -132,8 +137,7 @@ async def settle_far(
     def unit(tx: Tx) -> None:
         envelope = tx.message(found.id)
         deliveries = tx.deliveries(found.id)
-        mine = (d for d in deliveries if only is None or d.connection == only)
-        delivery = next((d for d in mine if bus.remotes.is_scope(d.connection)), None)
+        delivery = next((d for d in deliveries if _is_fetched(bus, d, speaks_for)), None)
         if envelope is None or delivery is None or not delivery.attempt:
             return
         parcel = Parcel(delivery, envelope)
@@ -146,6 +150,11 @@ async def settle_far(
             accept(bus, tx, draft, [])
 
     await bus.store.write(unit, weight=len(found.reply), essential=True)
+
+
+def _is_fetched(bus: Bus, delivery: Delivery, by: Callable[[str], bool]) -> bool:
+    connection = delivery.connection
+    return connection is not None and bus.remotes.is_scope(connection) and by(connection)
 
 
 def _takes_reply(tx: Tx, parcel: Parcel) -> bool:

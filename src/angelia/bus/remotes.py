@@ -83,8 +83,9 @@ class Pushed:
 class Remotes:
     """The rosters that were pushed, by scope, beside those of ``neighbours``."""
 
-    def __init__(self) -> None:
-        self.neighbours = Neighbours(self._is_pushed)
+    def __init__(self, is_kept: Callable[[str], bool] = lambda name: False) -> None:
+        """``is_kept``: whether a name (lower case) is kept for a desktop, which may have pushed nothing yet."""
+        self.neighbours = Neighbours(lambda name: self._is_pushed(name) or is_kept(name))
         self._pushed: dict[str, Push] = {}
         self._everyone: tuple[tuple[int, int], list[Remote]] = ((-1, 0), [])
 

@@ -11,6 +11,7 @@ What must stay true:
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from angelia.bus.carry import fail
@@ -93,7 +94,7 @@ def did_not_leave(bus: Bus, parcel: Parcel) -> None:
 async def answered(bus: Bus, begun: Begun, reply: str) -> None:
     """The far agent's answer; a bare mark of silence is an empty one. Raises the store's error."""
     if begun.parcel.envelope.kind is Kind.MESSAGE:
-        await settle_far(bus, begun.parcel.envelope.id, unless_silent(reply), None, None)
+        await settle_far(bus, begun.parcel.envelope.id, unless_silent(reply), None, None, _only(begun))
         return
     await bus.store.write(lambda tx: move(bus, tx, begun.parcel, Event.FAR_DELIVERED), essential=True)
 
@@ -101,7 +102,8 @@ async def answered(bus: Bus, begun: Begun, reply: str) -> None:
 async def failed(bus: Bus, begun: Begun, error: str, reason: Reason | None) -> None:
     """The far side's refusal. ``reason`` None: its words alone say why. Raises the store's error."""
     if begun.parcel.envelope.kind is Kind.MESSAGE:
-        await settle_far(bus, begun.parcel.envelope.id, None, error or "no word", reason and reason.value)
+        said = error or "no word", reason and reason.value
+        await settle_far(bus, begun.parcel.envelope.id, None, *said, _only(begun))
         return
     why = reason or Reason.UNKNOWN
     await bus.store.write(lambda tx: fail(bus, tx, begun.parcel, why, ""), essential=True)
@@ -135,3 +137,8 @@ def _is_from(asked: Envelope, parcel: Parcel, connection: str) -> bool:
     """Whether the one that is answered wrote it, and is one of that gateway's."""
     sender = asked.sender.lower()
     return sender == parcel.delivery.mailbox and sender.partition("@")[2] == connection.lower()
+
+
+def _only(begun: Begun) -> Callable[[str], bool]:
+    """An outcome is of what went to that very gateway."""
+    return lambda connection: connection == begun.parcel.delivery.connection

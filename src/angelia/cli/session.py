@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import socket as sockets
+import stat
 
 from angelia.cli import tokens
 from angelia.cli.exits import Refused, UsageError
@@ -235,10 +236,17 @@ def _socket(settings: Settings, note: dict[str, Any]) -> str | None:
 
 
 def _note(data_dir: str) -> dict[str, Any]:
-    """What a hub that serves the folder says of itself; it stands in the owner's own folder."""
+    """What a hub that serves the folder says of itself; it stands in the owner's own folder. Raises ``Refused`` where
+    others can write there: they could name another hub, and be given tokens."""
     try:
         with open(os.path.join(data_dir, "hub.json"), encoding="utf-8") as file:
+            mode = stat.S_IMODE(os.stat(data_dir).st_mode)
             note = json.load(file)
     except (OSError, ValueError):
         return {}
+    if mode & 0o022:
+        from shlex import quote  # noqa: PLC0415 - only for this sentence
+
+        mend = f"chmod 700 {quote(data_dir)}"
+        raise Refused(f"others can write to the data folder {data_dir} (mode {mode:o}); close it: {mend}")
     return note if isinstance(note, dict) else {}

@@ -48,11 +48,13 @@ def read(data_dir: str, name: str) -> str | None:
         return None
     try:
         with open(path, encoding="ascii") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            found = os.fstat(file.fileno())
             token = file.read(1024).strip()
     except (OSError, UnicodeDecodeError):
         raise Refused(f"the token of {name} in {path} cannot be read") from None
-    if mode & 0o077:
+    if found.st_uid not in (os.geteuid(), 0):
+        raise Refused(f"the token of {name} in {path} belongs to another user (uid {found.st_uid}); remove it")
+    if (mode := stat.S_IMODE(found.st_mode)) & 0o077:
         mend = f"chmod 600 {shlex.quote(path)}"
         raise Refused(f"others can use the token of {name} (mode {mode:o}); close it: {mend}; or make a new one")
     if not token.isprintable() or not token or " " in token:

@@ -185,6 +185,8 @@ def _check_rest(url: SplitResult, asked: Mapping[str, str]) -> None:
     if url.scheme != "ssh":
         if url.username is not None:
             raise ValueError("names a user; say that with user, and name the file of the password")
+        if url.query:
+            raise ValueError("has something behind a '?', which means nothing here")
         return
     if url.username is not None and not re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_.@\\-]*", url.username):
         raise ValueError("names no user that ssh could take")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from angelia.bus.agents import OVERLAP_SECONDS
+from angelia.bus.agents import OVERLAP_SECONDS, OVERLAPPING
 from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
-from angelia.bus.desktops import make_token, remove, scope_of
+from angelia.bus.desktops import make_token, remove, scope_of, speaks_for
 from angelia.bus.directory import digest_of
 from angelia.bus.remotes import ANONYMOUS
 from angelia.model.connection import Connection
@@ -69,3 +69,29 @@ async def test_a_desktop_with_a_token_is_nobody_who_does_not_show_it_but_the_own
             scope_of(hub.bus, caller, "Mac")
     assert scope_of(hub.bus, ADMIN, "mac") == "mac"
     assert scope_of(hub.bus, OPEN, "pc") == "pc"
+
+
+async def test_only_the_last_few_of_many_tokens_work(hub: SmallHub) -> None:
+    """Whoever rotates in a circle leaves no heap of good ones."""
+    secrets = [(await make_token(hub.bus, "mac"))[0] for _ in range(OVERLAPPING + 3)]
+    good = [proved(hub, secret)[1] == "mac" for secret in secrets]
+    assert good == [False, False] + [True] * (OVERLAPPING + 1)
+
+
+async def test_an_outcome_comes_from_who_fetched(hub: SmallHub) -> None:
+    rack = Connection(name="rack", target="ws://127.0.0.1:9")
+    await hub.bus.store.write(lambda tx: hub.bus.neighbours.put(tx, rack, hub.clock.now()))
+    await make_token(hub.bus, "mac")
+    believed = {caller: [of for of in ("mac", "pc", "rack", ANONYMOUS) if speaks_for(hub.bus, caller, of)]
+                for caller in (OPEN, ANN, MAC, ADMIN)}  # fmt: skip
+    assert believed == {OPEN: ["pc", ANONYMOUS], ANN: ["pc", ANONYMOUS], MAC: ["mac"],
+                        ADMIN: ["mac", "pc", "rack", ANONYMOUS]}  # fmt: skip
+
+
+async def test_a_desktops_name_is_no_connections_and_a_connections_no_desktops(hub: SmallHub) -> None:
+    await make_token(hub.bus, "mac")
+    assert hub.bus.neighbours.is_taken("Mac")
+    rack = Connection(name="mac", target="ws://127.0.0.1:9")  # as the settings may still have it
+    await hub.bus.store.write(lambda tx: hub.bus.neighbours.put(tx, rack, hub.clock.now()))
+    with pytest.raises(BadRequest, match="a name of its own"):
+        scope_of(hub.bus, MAC, None)

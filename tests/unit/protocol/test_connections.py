@@ -46,7 +46,7 @@ def test_a_connection_with_everything() -> None:
 @pytest.mark.parametrize(
     "target",
     [
-        "", "ws://127.0.0.1", "ws://[::1]:18901", "wss://a.b.example:9119/gw?x=1", "ssh://box", "ssh://me@box:2222",
+        "", "ws://127.0.0.1", "ws://[::1]:18901", "wss://a.b.example:9119/gw", "ssh://box", "ssh://me@box:2222",
         "ssh://me@box?forward=9119", "exec:docker exec -i box angelia gateway --stdio", "exec:wsl -e 'a b'",
         "docker://box_1.x",
     ],
@@ -70,6 +70,7 @@ def test_targets(target: str) -> None:
         ("ws://mac:99999", "can be read"),
         ("wss://ann:hush@mac", "a secret"),
         ("wss://mac?token=hush", "a secret"),
+        ("wss://mac/gw?x=1", "behind a"),
         ("wss://mac?x=1&ticket=hush", "a secret"),
         ("ssh://ann:hush@mac", "a secret"),
         ("wss://ann@mac", "names a user"),

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from angelia.bus import chat
@@ -16,13 +17,13 @@ from angelia.bus.ask import finished
 from angelia.bus.caller import Rank, may
 from angelia.bus.deliver import Incoming, agent_of, attributed
 from angelia.bus.deliver import deliver as deliver_and_wait
-from angelia.bus.desktops import scope_of
+from angelia.bus.desktops import scope_of, speaks_for
 from angelia.bus.draft import Draft
 from angelia.bus.forward import drain, handed_out, settle_far, times_of
 from angelia.bus.message_agent import message_agent as send_as_tool
 from angelia.bus.ports import Tx
 from angelia.bus.publish import publish
-from angelia.bus.remotes import Pushed
+from angelia.bus.remotes import ANONYMOUS, Pushed
 from angelia.doors.gateway.peer import Peer
 from angelia.doors.gateway.sessions import Session, open_session
 from angelia.model.address import check_handle
@@ -111,6 +112,8 @@ async def deliver(peer: Peer, params: Params) -> Told:
         raise invalid(shapes.TOO_LONG, "message too long", "agent_blocked")
     bus = peer.bus
     _scope(peer, params)
+    if peer.scope != ANONYMOUS:  # what it said before may be somebody else's now
+        scope_of(bus, peer.caller, peer.scope)
     try:
         agent = agent_of(bus, profile)
     except UnknownAgent as error:
@@ -134,9 +137,8 @@ async def reply(peer: Peer, params: Params) -> Told:
     if not word(params, "id"):
         raise invalid(shapes.NO_ID, "id required")
     try:
-        only = peer.scope if peer.caller.rank is Rank.LINK else None
         said = params.get("reply"), params.get("error"), params.get("reason")
-        await settle_far(peer.bus, params["id"], *said, only)
+        await settle_far(peer.bus, params["id"], *said, partial(speaks_for, peer.bus, peer.caller))
     except ValueError as error:
         raise invalid(shapes.BAD_ID, str(error)) from None
     return Told({"ok": True})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from angelia.bus.caller import MAY, Caller, Rank
 from angelia.bus.core import Bus
+from angelia.bus.desktops import speaks_for
 from angelia.bus.forward import waits
 from angelia.bus.remotes import ANONYMOUS
 from angelia.model.errors import AngeliaError
@@ -105,6 +106,12 @@ class Peer:
                 if not news:
                     await bus.clock.wait(watch.changed(ticket), None)
                     ticket = watch.ticket()
+                if not self._is_desktop():
+                    return
                 await self.tell(jsonrpc.event("bot_relay.outbox.pending", {}))
                 news = False
                 await asyncio.sleep(TELL_SECONDS)
+
+    def _is_desktop(self) -> bool:
+        """Whether it may still call itself what it did: a name that got a token meanwhile is somebody else's."""
+        return self.scope == ANONYMOUS or speaks_for(self.bus, self.caller, self.scope.lower())

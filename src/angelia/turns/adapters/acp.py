@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from angelia.turns.adapters.port import Adapter, Found, Kind, Options, Tools
+from angelia.turns.adapters.program import wrong_variables
 
 if TYPE_CHECKING:
     from angelia.turns.adapters.acp_agent import AcpAgent
@@ -68,7 +69,7 @@ def check(options: AcpOptions, tools: Tools) -> str | None:
         return "folder is a whole path, which begins with /."
     if any("\0" in word for word in (*options.argv, options.folder or "")):
         return "argv and folder hold no NUL."
-    return None
+    return wrong_variables(options.environment)
 
 
 def _has_package() -> bool:

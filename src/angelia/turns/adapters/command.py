@@ -17,6 +17,7 @@ import msgspec
 from angelia.model.failure import Reason
 from angelia.model.limits import Limits
 from angelia.turns.adapters.port import Answered, Failed, Found, Kind, Lost, Options, Outcome, Tools, Turn
+from angelia.turns.adapters.program import wrong_variables
 from angelia.turns.child import Ended
 
 ROUTE = "program"
@@ -147,12 +148,9 @@ def check(options: CommandOptions, tools: Tools) -> str | None:
         return "folder is a whole path."
     if options.field is not None and "" in options.field.split("."):
         return "field is a name, or several with dots in between: result.0.text"
-    if any("\0" in word for word in [*options.argv, options.folder or "", *options.environment.values()]):
-        return "argv, folder and environment hold no NUL."
-    for name in options.environment:
-        if not name or "=" in name or "\0" in name or name.upper().startswith("ANGELIA_"):
-            return f"environment cannot set '{name[:80]}': a name has no '=', and ANGELIA_… is the hub's to set."
-    return None
+    if any("\0" in word for word in [*options.argv, options.folder or ""]):
+        return "argv and folder hold no NUL."
+    return wrong_variables(options.environment)
 
 
 async def detect(options: CommandOptions, tools: Tools) -> Found:

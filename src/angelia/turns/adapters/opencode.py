@@ -20,6 +20,7 @@ from angelia.turns.adapters.opencode_cli import CommandLine
 from angelia.turns.adapters.opencode_http import Calls
 from angelia.turns.adapters.opencode_server import Server
 from angelia.turns.adapters.port import Adapter, Found, Kind, Options, Outcome, Tools, Turn
+from angelia.turns.adapters.program import wrong_variables
 from angelia.turns.adapters.secret_file import secret_in, wrong_with
 
 HELP_BYTES = 256 * 1024
@@ -144,7 +145,7 @@ def check(options: OpenCodeOptions, tools: Tools) -> str | None:
         return wrong
     if options.model is not None and not _MODEL.fullmatch(options.model):
         return f"model is '{options.model[:80]}'; it is provider/model."
-    return None
+    return wrong_variables(options.environment)
 
 
 def _is_url(url: str) -> bool:

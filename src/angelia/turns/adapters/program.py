@@ -52,6 +52,16 @@ def check(name: str, given: str | None, folder: str | None, own: Sequence[str], 
     return None
 
 
+def wrong_variables(environment: Mapping[str, str]) -> str | None:
+    """What is wrong with variables that options set for a program; no value is shown."""
+    for name, value in environment.items():
+        if not name or "=" in name or "\0" in name or name.upper().startswith("ANGELIA_"):
+            return f"environment cannot set '{name[:80]}': a name has no '=', and ANGELIA_… is the hub's to set."
+        if "\0" in value:
+            return f"environment sets '{name[:80]}' to something with a NUL in it, which no program can get."
+    return None
+
+
 async def ask(tools: Tools, *argv: str) -> str | None:
     """What it prints for a question such as ``--version``; None where it cannot be started, fails or says nothing."""
     try:
