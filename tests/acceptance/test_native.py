@@ -175,6 +175,21 @@ def test_one_key_at_fifty_connections_is_one_message(running: Hub, name: str, ho
     assert running.claim(name, 10) == []
 
 
+def test_a_repeat_is_the_same_message_when_nobody_is_called_so_any_more() -> None:
+    """Told that nothing was stored, its sender would send it anew, and it would be done twice."""
+    with hub() as at:
+        at.claim("box")
+        asked = {"to": "box", "text": "once", "from": "sender", "id": new_id(), "wait_seconds": 0}
+        first = at.post("/v1/ask", asked)
+        assert first.status == 202, first.body
+        assert at.call("DELETE", "/v1/agents/box", admin=True).status == 200
+        again = at.post("/v1/ask", asked)
+        assert (again.status, again.json) == (first.status, first.json)
+        told = at.post("/v1/ask", {**asked, "id": new_id()})
+        assert (told.status, told.code) == (404, "unknown_agent")
+        assert at.state(asked["id"]) == "queued"
+
+
 def test_a_key_holds_after_a_restart_and_after_the_message_is_settled() -> None:
     with hub() as at:
         at.claim("box")

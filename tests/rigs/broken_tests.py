@@ -289,6 +289,24 @@ FAULTS: dict[str, Bite] = {
         "if False:",
         "acceptance/test_loops.py::test_three_agents_in_a_circle_end_by_themselves_and_each_message_has_an_outcome",
     ),
+    "whoever repeats is told that nobody is called so": _bite(
+        "bus/publish.py",
+        "        return error\n\n\ndef resolve(",
+        "        raise\n\n\ndef resolve(",
+        "acceptance/test_native.py::test_a_repeat_is_the_same_message_when_nobody_is_called_so_any_more",
+    ),
+    "a name elsewhere is an open one": _bite(
+        "bus/claim.py",
+        'if "@" in mailbox:',
+        "if False:",
+        "acceptance/test_elsewhere.py::test_what_a_keyed_name_and_somebody_elsewhere_write_each_other_is_not_found_by_others",
+    ),
+    "anybody answers for a desktop": _bite(
+        "bus/desktops.py",
+        "    return not bus.directory.tokens_of(DESKTOP + desktop) and bus.neighbours.behind(desktop) is None",
+        "    return True",
+        "acceptance/test_elsewhere.py::test_nobody_without_its_token_answers_for_a_desktop_that_has_one",
+    ),
     "programs get all that stands in the hub's environment": _bite(
         "bus/surroundings.py",
         "if any(fnmatchcase(name, pattern) for pattern in passed)",

@@ -14,12 +14,12 @@ from angelia.bus.claim import hand_over, release, settle_written
 from angelia.bus.core import Bus
 from angelia.bus.draft import Draft
 from angelia.bus.ports import Parcel, Tx
-from angelia.bus.publish import accept, check, resolve, weight
+from angelia.bus.publish import accept, check, recipients_of, weight
 from angelia.bus.runs import PLACES
 from angelia.model.address import HUB
 from angelia.model.delivery import Delivery, Hand, State
 from angelia.model.envelope import Envelope, Intent, Kind
-from angelia.model.errors import AskCycle, BadRequest, TokenRequired
+from angelia.model.errors import AskCycle, BadRequest, CallerError, TokenRequired
 from angelia.model.failure import Reason, prose, read_reason
 
 _NOTICES = 100  # of the hub's own, newer than a question, that are looked through for the one about it
@@ -64,9 +64,9 @@ async def ask(bus: Bus, draft: Draft, wait_seconds: float, *, blocks: bool = Tru
         raise BadRequest(f"wait_seconds is {wait_seconds}; it lies between 0 and {bus.limits.wait_seconds}.")
     draft.intent = draft.intent or Intent.REQUEST
     check(bus, draft)
-    recipients = resolve(bus, draft)
+    recipients = recipients_of(bus, draft)
     asker = draft.sender.lower()
-    targets = tuple(address.mailbox for address in recipients)
+    targets = () if isinstance(recipients, CallerError) else tuple(address.mailbox for address in recipients)
     circle = bus.asks.would_close_circle(asker, targets) if blocks else None
     if circle is not None:
         raise AskCycle(f"{' waits for '.join(circle)}. Nothing was stored; answer what you were asked first.")
@@ -79,6 +79,7 @@ async def ask(bus: Bus, draft: Draft, wait_seconds: float, *, blocks: bool = Tru
         if accepted.envelope.id != waiter.message_id:  # a repeat by its key: the answer comes under the first id
             _leave(bus, waiter)
             waiter = _join(bus, accepted.envelope.id, asker, targets, blocks)
+        waiter.targets = targets or tuple(delivery.mailbox for delivery in accepted.deliveries)
         answer = await _outcome(bus, waiter, accepted.envelope, ends, keyed)
     except BaseException:
         _leave(bus, waiter)

@@ -58,7 +58,7 @@ async def publish(bus: Bus, draft: Draft) -> Accepted:
     """Accept one message. Raises any ``CallerError`` of its checks, or the store's ``HubError``."""
     bus.check_running()
     check(bus, draft)
-    recipients = resolve(bus, draft)
+    recipients = recipients_of(bus, draft)
     return await bus.store.write(lambda tx: accept(bus, tx, draft, recipients), weight=weight(draft))
 
 
@@ -74,7 +74,7 @@ async def publish_many(bus: Bus, drafts: Sequence[Draft | CallerError]) -> list[
     turn_ends = bus.clock.monotonic() + TURN_SECONDS
     for draft in drafts:
         ready.append(_ready(bus, draft, hint=hints > 0))
-        hints -= isinstance(ready[-1], UnknownAgent)
+        hints -= isinstance(ready[-1] if isinstance(ready[-1], CallerError) else ready[-1][1], UnknownAgent)
         if bus.clock.monotonic() > turn_ends:
             await asyncio.sleep(0)
             turn_ends = bus.clock.monotonic() + TURN_SECONDS
@@ -83,7 +83,8 @@ async def publish_many(bus: Bus, drafts: Sequence[Draft | CallerError]) -> list[
     return [outcome for part in await asyncio.gather(*units) for outcome in part]
 
 
-_Ready = tuple[Draft, Sequence[Address], bytes]  # and its fingerprint
+Recipients = Sequence[Address] | CallerError  # or why there are none
+_Ready = tuple[Draft, Recipients, bytes]  # and its fingerprint
 
 
 def _ready(bus: Bus, draft: Draft | CallerError, *, hint: bool) -> _Ready | CallerError:
@@ -92,7 +93,7 @@ def _ready(bus: Bus, draft: Draft | CallerError, *, hint: bool) -> _Ready | Call
         return draft
     try:
         check(bus, draft)
-        return draft, resolve(bus, draft, hint=hint), _fingerprint(draft)
+        return draft, recipients_of(bus, draft, hint=hint), _fingerprint(draft)
     except CallerError as error:
         return error
 
@@ -155,6 +156,17 @@ def _bytes(text: str) -> int:
         raise BadRequest("The text holds half of a surrogate pair. Nothing was stored.") from None
 
 
+def recipients_of(bus: Bus, draft: Draft, *, hint: bool = True) -> Recipients:
+    """The recipients of a draft, as ``resolve``; but why there are none is for ``accept`` to raise where it may be a
+    repeat, which is the same message whatever has become since of whom it was for."""
+    try:
+        return resolve(bus, draft, hint=hint)
+    except CallerError as error:
+        if draft.id is None and draft.key is None:
+            raise
+        return error
+
+
 def resolve(bus: Bus, draft: Draft, *, hint: bool = True) -> list[Address]:
     """The recipients of a draft; ``UnknownAgent`` where there is none, with close names where a ``hint`` is wanted. An
     answer is resolved later."""
@@ -206,13 +218,15 @@ def _elsewhere(bus: Bus, draft: Draft, target: str) -> Address | None:
     return address_of(found, bus.remotes.rows(now, bus.limits))
 
 
-def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Sequence[Address], mark: bytes | None = None) -> Accepted:
+def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Recipients, mark: bytes | None = None) -> Accepted:
     """The unit: find a repeat, find its place in the conversation, check room, store. What refuses comes before what
     writes. ``mark``: its fingerprint, where that was made before."""
     crossing = draft.crossing
     mark = crossing.fingerprint if crossing is not None else mark or _fingerprint(draft)
     if (repeat := _repeat(tx, draft, mark)) is not None:
         return Accepted(repeat, tx.deliveries(repeat.id), duplicate=True)
+    if isinstance(recipients, CallerError):
+        raise recipients.with_traceback(None)
     now = bus.clock.now()
     message_id = draft.id or bus.ids.message_id()
     if crossing is not None:

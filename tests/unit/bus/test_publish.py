@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from angelia.bus import turns
+from angelia.bus.agents import remove_agent
 from angelia.bus.ask import ask
 from angelia.bus.cancel import requeue
 from angelia.bus.core import close_bus
@@ -294,6 +295,38 @@ async def test_repeats_at_the_same_moment_are_one_message(hub: SmallHub) -> None
     assert [o.duplicate for o in outcomes] == [False] + [True] * 49
     assert len({o.envelope.id for o in outcomes}) == 1
     assert len(await hub.mailbox()) == 1
+
+
+@pytest.mark.parametrize("by", [{"id": ID}, {"key": "k"}])
+async def test_a_repeat_is_known_when_nobody_is_called_so_any_more(hub: SmallHub, by: dict[str, str]) -> None:
+    """Whoever was told that nothing was stored would send it anew, and it would be done twice."""
+    await hub.know("dora")
+    sent = await hub.send("ann", "dora", "hi", **by)
+    await remove_agent(hub.bus, "dora")
+    again = await hub.send("ann", "dora", "hi", **by)
+    assert (again.duplicate, again.envelope) == (True, sent.envelope)
+    drafts = [
+        Draft(sender="ann", to="dora", text="hi", id=by.get("id"), key=by.get("key")),
+        Draft(sender="ann", to="dora", text="new", id="c" * 32),
+    ]
+    assert [getattr(each, "duplicate", type(each)) for each in await publish_many(hub.bus, drafts)] == [
+        True, UnknownAgent,
+    ]  # fmt: skip
+    with pytest.raises(UnknownAgent, match="Nothing was stored"):
+        await hub.send("ann", "dora", "new", id="c" * 32)
+
+
+async def test_whoever_asks_again_waits_on_when_nobody_is_called_so_any_more(hub: SmallHub) -> None:
+    await hub.know("dora")
+    asked = await hub.send("ann", "dora", "well?", id=ID, intent=Intent.REQUEST)
+    await remove_agent(hub.bus, "dora")
+    found = await ask(hub.bus, Draft(sender="ann", to="dora", text="well?", id=ID), 0)
+    assert (found.question, found.pending) == (asked.envelope, True)
+    assert found.waiter is not None
+    assert found.waiter.targets == ("dora",)
+    with pytest.raises(UnknownAgent):
+        await ask(hub.bus, Draft(sender="ann", to="dora", text="well?", id="c" * 32), 0)
+    assert len(hub.bus.asks) == 1
 
 
 async def test_a_repeat_is_not_handed_over_again(hub: SmallHub) -> None:
@@ -640,8 +673,9 @@ async def test_what_goes_to_another_hub_has_a_hubs_bounds_and_not_those_of_herme
 @pytest.mark.parametrize("to", ["ops@rack", "ops"])
 async def test_a_connection_that_refuses_while_it_is_down_refuses_at_the_send(linked: LinkedHub, to: str) -> None:
     await linked.connect("rack", "a" * 32, away=Away.REFUSE)
-    await linked.send("bob", to)
+    await linked.send("bob", to, id=ID)
     linked.bus.neighbours.set_up("rack", up=False)
+    assert (await linked.send("bob", to, id=ID)).duplicate  # it waits already
     with pytest.raises(RuntimeOffline):
         await linked.send("bob", to)
     assert len(await linked.mailbox("ops@rack")) == 1
