@@ -319,8 +319,10 @@ async def test_a_problem_says_what_it_is(program: Program, argv: list[str], said
 
 
 @pytest.mark.parametrize(
-    "options", [AcpOptions(argv=[]), AcpOptions(argv=["agent"]), AcpOptions(argv=["/a"], folder="b")]
-)
+    "options",
+    [AcpOptions(argv=[]), AcpOptions(argv=["agent"]), AcpOptions(argv=["/a"], folder="b"),
+     AcpOptions(argv=["/a"], environment={"A": "x\0y"}), AcpOptions(argv=["/a"], environment={"ANGELIA_TOKEN": "x"})],
+)  # fmt: skip
 def test_options_that_cannot_work_are_refused(program: Program, options: AcpOptions) -> None:
     assert KIND.check(AcpOptions(argv=["/usr/bin/agent", "--acp"]), program.tools) is None
     assert KIND.check(options, program.tools) is not None

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -324,9 +325,11 @@ async def test_a_problem_says_what_helps(program: Program, server: OpenCodeServe
         {"password_env": "NOT_THERE"},
         {"password_file": "/not/there"},
         {"model": "--auto"},
+        {"environment": {"A": "x\0y"}},
+        {"environment": {"A=B": "x"}},
     ],
 )
-def test_options_that_cannot_work_are_refused(program: Program, fields: dict[str, str]) -> None:
+def test_options_that_cannot_work_are_refused(program: Program, fields: dict[str, Any]) -> None:
     assert KIND.check(OpenCodeOptions(), program.tools) is None
     assert KIND.check(replace_options(OpenCodeOptions(), **fields), program.tools) is not None
 

@@ -204,6 +204,18 @@ def test_a_token_that_was_set_goes_where_it_was_said(run: Run, far: FakeHub, mon
     assert far.requests[0].headers["authorization"] == "Bearer of-scout"
 
 
+def test_no_hub_is_taken_out_of_a_folder_that_others_can_write_to(run: Run, hub: FakeHub, data_dir: Path) -> None:
+    """They could name another one there, which would be given tokens."""
+    note(data_dir)
+    hub.on(ROUTE, SENT)
+    data_dir.chmod(0o777)
+    code, _, err = run("send", "hermes", "hi")
+    assert (code, hub.requests) == (1, [])
+    assert f"chmod 700 {data_dir}" in err
+    data_dir.chmod(0o700)
+    assert run("send", "hermes", "hi")[0] == 0
+
+
 def test_a_note_that_is_no_json_is_none(run: Run, hub: FakeHub, data_dir: Path) -> None:
     (data_dir / "hub.json").write_text("{")
     hub.on(ROUTE, SENT)

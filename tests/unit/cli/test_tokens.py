@@ -40,6 +40,15 @@ def test_one_that_others_can_read_is_refused_with_the_command_that_closes_it(dat
     assert tokens.read(str(data_dir), "scout") == "secret-1"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_one_that_somebody_else_put_there_is_refused(data_dir: Path) -> None:
+    """Whoever gave it would read what its name is told."""
+    os.chown(tokens.save(str(data_dir), "scout", "secret-1"), 12345, -1)
+    with pytest.raises(Refused, match="uid 12345") as refused:
+        tokens.read(str(data_dir), "scout")
+    assert "secret-1" not in str(refused.value)
+
+
 def test_nobody_gets_anothers(data_dir: Path) -> None:
     tokens.save(str(data_dir), "scout", "secret-1")
     assert tokens.read(str(data_dir), "scou") is None
