@@ -80,7 +80,8 @@ PROSE = {
     Reason.QUEUED_EXPIRED: "Nobody took it within its time to live; it was not delivered, so it is safe to send again.",
     Reason.DELIVERY_TIMEOUT: "It was delivered, and no answer came in time; one may still come, so look before you "
     "send it again.",
-    Reason.AGENT_BLOCKED: "The agent did not take it as it is; change it, or ask the person who runs that agent.",
+    Reason.AGENT_BLOCKED: "It was refused as it is, by the agent or by a limit on the way there; change it, or ask the "
+    "person who runs that agent.",
     Reason.CANCELLED: "It was withdrawn; send it again if it is still wanted.",
     Reason.PROVIDER_AUTH_OR_ACCESS: "The agent's model provider refused its key or its access; a person must mend that "
     "before it can answer.",
