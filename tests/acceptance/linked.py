@@ -56,10 +56,13 @@ def live(here: Hub, *handles: str) -> None:
 
 
 def wait_state(here: Hub, message_id: str, *states: str, seconds: float = LINK_SECONDS) -> str:
-    """Until a message's one delivery is in one of these states, as its hub sees it."""
-    return str(eventually(
-        lambda: (state := here.state(message_id)) in states and state, seconds, f"{message_id} is in {states}"
-    ))  # fmt: skip
+    """Until a message's one delivery is in one of these states, as its hub's owner sees it."""
+
+    def look() -> str | None:
+        state = str(here.get(f"/v1/messages/{message_id}", admin=True).json["deliveries"][0]["state"])
+        return state if state in states else None
+
+    return str(eventually(look, seconds, f"{message_id} is in {states}"))
 
 
 def take(here: Hub, agent: str, seconds: float = LINK_SECONDS) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def test_a_repeat_is_the_same_message_when_nobody_is_called_so_any_more() -> Non
     """Told that nothing was stored, its sender would send it anew, and it would be done twice."""
     with hub() as at:
         at.claim("box")
-        asked = {"to": "box", "text": "once", "from": "sender", "id": new_id(), "wait_seconds": 0}
+        asked: dict[str, Any] = {"to": "box", "text": "once", "from": "sender", "id": new_id(), "wait_seconds": 0}
         first = at.post("/v1/ask", asked)
         assert first.status == 202, first.body
         assert at.call("DELETE", "/v1/agents/box", admin=True).status == 200

@@ -112,7 +112,7 @@ async def test_no_hub_behind_the_command(tmp_path: Path) -> None:
     found = await trouble(Connection(name="box", target=f"exec:{shlex.join(words)}"), tools(tmp_path))
     assert kind_of(found) == (Kind.UNREACHABLE, False)
     assert "angelia: no hub runs on" in found.problem
-    assert found.advice == "Start the hub there: angelia up."
+    assert found.advice == "Start the hub there, with 'angelia up'."
 
 
 async def test_an_angelia_without_a_gateway(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class Far:
         self, *, code: str | None = None, me: str = HERE, dialled: dict[str, Any] | None = None, **known: Any
     ) -> Met:
         """As a good hub greets it."""
-        connection = Connection(name="garage", target="ws://garage:1", **known)
+        connection = Connection(**{"name": "garage", "target": "ws://garage:1", **known})
         async with self.visit() as visitor:
             line = Dialled(self.lines[-1].ends[0], Speaks.HUB, **(dialled or {}))
             found = await _outcome(say_hello(visitor.channel, me, "home", connection, line, code, self._check))
@@ -373,6 +373,29 @@ async def test_a_hub_that_is_itself_is_told_so(far: Far) -> None:
     assert far.met == []
 
 
+@pytest.mark.parametrize(
+    ("target", "typed"),
+    [
+        ("ws://127.0.0.1:41802", "ws://127.0.0.1:41802"),
+        ("exec:env HOME=/x gateway --stdio", "'exec:env HOME=/x gateway --stdio'"),
+        ("", "TARGET"),
+    ],
+)
+async def test_the_command_to_pair_with_can_be_pasted(far: Far, target: str, typed: str) -> None:
+    trouble = await _trouble(far.greet(target=target))
+    assert trouble.advice == f"Run 'angelia pair' there, and here: angelia pair garage {typed}"
+
+
+async def test_what_the_other_side_says_ends_with_one_stop(far: Far) -> None:
+    for said in ("it speaks version 2", "It speaks version 2."):
+        refused = Refused(400, said, {"reason": "wrong_version"})
+        found = first_words._trouble(refused, Connection(name="garage"))
+        assert found.problem == f"The other side says: {said.rstrip('.')}."
+    with pytest.raises(Trouble) as wrong:
+        hello.read_welcome({"version": VERSION, "nonce": nonce(), "hub": "x", "name": "garage"})
+    assert wrong.value.problem.endswith("hex digits.")
+
+
 async def test_another_hub_than_was_paired_is_told_apart_and_learns_nothing(far: Far) -> None:
     far.keys[HERE] = SHARED
     trouble = await _trouble(far.greet(hub=THIRD, key=SHARED))
@@ -386,7 +409,8 @@ async def test_a_hub_that_is_connected_under_another_name_keeps_the_key_that_it_
     """The two would agree on a new key, and the connection that is there would know the old one."""
     far.known[FAR] = Connection(name="shed", hub=FAR, key=SHARED)
     trouble = await _trouble(far.greet(code=far.offer.make()))
-    assert (trouble.problem, trouble.lasting) == ("The hub there is connected already, as shed.", True)
+    assert trouble.problem.startswith("The hub there has a connection here already, shed.")
+    assert trouble.lasting
     assert far.met == []
     far.known[FAR] = Connection(name="Garage", hub=FAR, key=SHARED)
     assert (await far.greet(code=far.offer.make())).hub == FAR
@@ -457,6 +481,7 @@ async def test_a_side_that_says_nothing_is_given_up_in_time(monkeypatch: pytest.
         (Refusal(403, "no", {"reason": "not_paired"}), Kind.REFUSED, True),
         (Refusal(403, "no", {"reason": "wrong_code"}), Kind.REFUSED, True),
         (Refusal(403, "up", {"reason": "already_linked"}), Kind.REFUSED, False),
+        (Refusal(403, "gone", {"reason": "removed"}), Kind.REFUSED, True),
         (Refusal(-32000, "broken", {"reason": ["?"]}), Kind.REFUSED, True),
     ],
 )
@@ -465,6 +490,24 @@ async def test_each_refusal_is_told_in_words_that_help(refusal: Refusal, kind: K
     assert (trouble.kind, trouble.lasting) == (kind, lasting)
     assert trouble.problem
     assert trouble.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("laptop", "There: angelia connect laptop"),
+        (None, "Run 'angelia pair' there, and here: angelia pair garage ws://garage:1"),
+        (["laptop"], "Run 'angelia pair' there, and here: angelia pair garage ws://garage:1"),
+        ("x; rm -r ~", "Run 'angelia pair' there, and here: angelia pair garage ws://garage:1"),
+        ("human", "Run 'angelia pair' there, and here: angelia pair garage ws://garage:1"),
+    ],
+)
+async def test_who_was_removed_there_is_told_so_and_what_either_owner_can_type(name: object, there: str) -> None:
+    refusal = Refusal(403, "The owner …", {"reason": "removed", "name": name})
+    trouble = await _trouble(_greet_script(hub_hello=refusal))
+    assert (trouble.kind, trouble.lasting) == (Kind.REFUSED, True)
+    assert trouble.problem == "That hub's owner removed the connection."
+    assert trouble.advice == f"{there}; or here: angelia disconnect garage"
 
 
 async def test_nothing_but_hello_is_answered_before_it_and_it_is_said_once(far: Far) -> None:

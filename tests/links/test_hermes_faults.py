@@ -14,6 +14,7 @@ from angelia.bus.agents import remove_agent
 from angelia.bus.arrive_hermes import Shown
 from angelia.bus.forward import times_of
 from angelia.bus.subscribe import attach, detach
+from angelia.links import hermes_rosters
 from angelia.links.hermes_in import ANOTHER_RELAY, Incoming
 from angelia.links.hermes_out import Outgoing
 from angelia.model.connection import Connection
@@ -289,6 +290,18 @@ async def test_an_older_gateway_that_knows_no_ping_is_alive(side: Side, rack: Ga
         assert "heard" in await side.ask()
 
 
+async def test_nothing_is_done_before_the_first_answer(side: Side, rack: Gateway) -> None:
+    rack.set(faults={PING: [{"hold": "first"}]})
+    async with side.dialled(rack) as (_, running):
+        await until(lambda: rack.calls(PING))
+        rack.go("first")
+        await until(lambda: rack.calls(SYNC) and rack.calls(LOOK))
+        assert not running.done()
+    began = [each["method"] for each in rack.events("call")]
+    answered = [each["method"] for each in rack.events("end")]
+    assert (began[0], answered[0]) == (PING, PING)
+
+
 # ------------------------------------------------------------------------------------------------------------ rosters
 
 
@@ -349,6 +362,16 @@ async def test_a_connection_that_is_forgotten_forgets_our_agents(side: Side, rac
         assert rack.roster
         await link.say_farewell()
         assert rack.roster == []
+
+
+async def test_a_farewell_that_nobody_answers_says_so(
+    side: Side, rack: Gateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hermes_rosters, "FAREWELL_SECONDS", 0.1)
+    async with side.linked(rack) as link:
+        rack.set(faults={SYNC: [{"hold": "never"}] * 3})
+        await link.say_farewell()
+    assert "Rack may go on showing our agents: no answer within 0.1 s" in caplog.messages
 
 
 async def test_a_push_that_failed_is_made_again_until_it_worked(side: Side, rack: Gateway) -> None:

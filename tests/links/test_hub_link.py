@@ -9,7 +9,7 @@ import pytest
 
 from angelia.bus.rosters import ROSTERS
 from angelia.links import hub_link
-from angelia.links.channel import Refused
+from angelia.links.channel import Channel, Refused
 from angelia.model.address import SEED_AGENTS
 from angelia.model.connection import Connection, Speaks
 from angelia.model.delivery import State
@@ -18,7 +18,7 @@ from angelia.model.errors import DiskFull, Stopping
 from angelia.model.limits import Limits
 from angelia.protocol.gateway import Refusal
 from angelia.protocol.hub import read_rows
-from angelia.protocol.jsonrpc import Request
+from angelia.protocol.jsonrpc import UNKNOWN_METHOD, Request
 from angelia.storage import memory
 from tests.links.neighbours import Line, Side, Stranger, introduced, linked, running, serve, until
 
@@ -635,6 +635,18 @@ def _handles(request: Request) -> list[str]:
     return [row["handle"] for row in rows]
 
 
+async def test_a_farewell_that_nobody_answers_says_so(
+    far: Far, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hub_link, "FAREWELL_SECONDS", 0.1)
+    channel = Channel(far.line.ends[0], max_bytes=100_000, depth=32, handle=_refuse, heard=lambda *_: None)
+    link = hub_link.HubLink(far.side.bus, far.link)
+    async with running(link.run(channel)):  # nobody is at the other end
+        await until(lambda: far.line.passed)
+        await link.say_farewell()
+    assert "garage may go on showing our agents: no answer within 0.1 s" in caplog.messages
+
+
 def _whole(item: dict[str, Any]) -> dict[str, Any]:
     """With the fingerprint of what it says now."""
     _, sender, to, intent, kind, thread = item["origin"]
@@ -673,3 +685,7 @@ async def _at_rest(side: Side, carrier: str) -> None:
     """Nothing that goes by a connection is in anybody's hands."""
     await side.commit()
     assert State.LEASED not in await side.states(carrier)
+
+
+async def _refuse(request: Request) -> object:
+    raise Refusal(UNKNOWN_METHOD, request.method)

@@ -27,6 +27,7 @@ from tests.links.neighbours import Line, Opened, Side, Stranger, until
 from tests.links.town import NOBODY, Home, Town, a_town
 
 FIRST = 0.05  # instead of a second
+CONNECTED = "The hub there has a connection here already, {}"
 
 
 @pytest.fixture(autouse=True)
@@ -86,10 +87,20 @@ async def test_names_that_are_none_or_taken_are_refused_and_change_nothing(town:
         await here.keeper.disconnect("garage")
 
 
+async def test_a_hub_that_the_settings_name_is_removed_from_there(town: Town) -> None:
+    here = await town.home("home", fixed=(Connection(name="server", target="ws://garage", fixed=True),))
+    await town.home("garage")
+    await until(lambda: here.is_up("server"))
+    found = await here.connect("other", target="ws://garage")
+    assert (found.problem or "").startswith(CONNECTED.format("server"))
+    assert found.advice == "Use that name, or remove it first, from the settings, where it stands."
+
+
 async def test_who_connects_to_itself_is_told_so(town: Town) -> None:
     here = await town.home("home")
     found = await here.connect("mirror", target="ws://home")
     assert (found.up, found.problem) == (False, "That is this hub itself.")
+    assert "its data folder is a copy of this one's" in (found.advice or "")
     await quiet()
     assert len(await here.keeper.conditions()) == 1
 
@@ -138,7 +149,9 @@ async def test_a_hub_that_is_connected_already_gets_no_second_name(town: Town) -
     here, _ = await town.home("home"), await town.home("garage")
     await here.connect("garage")
     found = await here.connect("shed", target="ws://garage")
-    assert (found.up, found.problem) == (False, "The hub there is connected already, as garage.")
+    assert (found.up, (found.problem or "").partition(".")[0]) == (False, CONNECTED.format("garage"))
+    assert "one data folder is a copy of the other" in (found.problem or "")
+    assert "'angelia disconnect garage'" in (found.advice or "")
     assert await here.is_up("garage")
 
 

@@ -10,6 +10,7 @@ What must stay true:
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from angelia.bus.backpressure import forget, resume
 from angelia.bus.carriers import Carrier
@@ -26,6 +27,14 @@ from angelia.model.failure import Reason
 
 AT_ONCE = 256  # ended in one unit; then others have their turn
 FULL_SECONDS = 2.0  # while there is no space on this hub's disk
+
+
+class Ended(NamedTuple):
+    """How many messages ended with their connection: those that ``waited`` for it, and those that had been
+    ``handed_over``, whose outcome is not learned any more."""
+
+    waited: int = 0
+    handed_over: int = 0
 
 
 async def take(bus: Bus, link: str, limit: int, wait_seconds: float) -> list[Parcel]:
@@ -154,18 +163,24 @@ def fail(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str) -> None:
         tell_of_failure(bus, tx, done, reason, said=said or None)
 
 
-async def fail_waiting(bus: Bus, link: str, said: str) -> None:
+async def fail_waiting(bus: Bus, link: str, said: str) -> Ended:
     """The connection is no more: what waited for it ends, and so does what was handed over and has no outcome yet;
-    who waits for an answer is told, each what is known of it."""
+    who waits for an answer is told, each what is known of it. Gives how many ended."""
+    waited: list[int] = []
+    handed_over: list[int] = []
 
     def end(tx: Tx, parcel: Parcel) -> None:
+        key = parcel.delivery.key
         if parcel.delivery.state is State.FORWARDED:
             fail(bus, tx, parcel, Reason.CONNECTION_GONE, said)
+            tx.then(lambda: handed_over.append(key))
         elif (leased := hand_over(bus, tx, parcel, Hand.LINK, tx.handed_high(parcel.delivery.mailbox))) is not None:
             fail(bus, tx, leased, Reason.RUNTIME_OFFLINE, said)
+            tx.then(lambda: waited.append(key))
 
     await each_carried(bus, link, end)
     await bus.store.write(lambda tx: forget(bus, tx, link), essential=True)
+    return Ended(len(waited), len(handed_over))
 
 
 async def each_carried(bus: Bus, link: str, do: Callable[[Tx, Parcel], None]) -> None:

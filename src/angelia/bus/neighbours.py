@@ -22,6 +22,8 @@ from typing import NamedTuple
 import msgspec
 
 from angelia.bus.ports import Store, Tx
+from angelia.bus.removed import NOTE as REMOVED_NOTE
+from angelia.bus.removed import Removed, RemovedHubs
 from angelia.model.address import RESERVED, Address
 from angelia.model.connection import Away, Connection
 from angelia.model.delivery import Delivery
@@ -94,6 +96,7 @@ class Neighbours:
         self.on_change: Callable[[], None] = lambda: None
         self.changes = 0  # counts whatever somebody else may have to be told of
         self.met: dict[str, Meeting] = {}  # by the key of a connection
+        self.removed = RemovedHubs()
         self._former: tuple[Former, ...] = ()  # the oldest first
         self._rosters: dict[str, tuple[HubRow, ...]] = {}
         self._behind: dict[str, Behind] = {}  # by name, lower case
@@ -109,6 +112,7 @@ class Neighbours:
                 view.note(_NAMES),
                 view.notes(_MET),
                 view.note(_FORMER),
+                view.note(REMOVED_NOTE),
             )
         )
         made = (msgspec.json.decode(note.value, type=Connection) for note in notes[0])
@@ -117,6 +121,7 @@ class Neighbours:
         self._set_names({each.name.lower(): each for each in (_names(notes[2]) if notes[2] else ())})
         self.met = {note.name.removeprefix(_MET): _meeting(note.value) for note in notes[3]}
         self._former = _former(notes[4]) if notes[4] else ()
+        self.removed.open(notes[5])
 
     # ------------------------------------------------------------------------------------------------ connections
 
@@ -133,13 +138,15 @@ class Neighbours:
 
     def put(self, tx: Tx, connection: Connection, now: int) -> None:
         """Make or replace a connection. Where it leads to another hub than before, whom that one told of is
-        forgotten."""
+        forgotten. The hub that it leads to is wanted, also where the owner had removed it."""
         old = self.connections.get(connection.id)
         same = old is None or old.hub in (None, connection.hub)
         tx.put_note(_CONNECTION + connection.id, _encode(connection), now)
         if old is not None and old.hub is not None and not same:
             self._remember(tx, [Former(old.id, old.id, old.hub, old.hub, now)], now)
         self._rename(tx, self._yielded(connection), now)
+        if connection.hub is not None:
+            self.removed.want(tx, connection.hub, now)
         if not same:
             tx.put_note(_ROSTER + connection.id, None, now)
 
@@ -150,9 +157,12 @@ class Neighbours:
 
         tx.then(made)
 
-    def remove(self, tx: Tx, connection: Connection, now: int) -> None:
-        """Forget a connection, and whom it led to; but for what its names stood for."""
+    def remove(self, tx: Tx, connection: Connection, now: int, *, by_owner: bool = False) -> None:
+        """Forget a connection, and whom it led to; but for what its names stood for. ``by_owner``: who removes it does
+        not want the hub behind it, which is not let in from now on."""
         if (way := connection.hub) is not None:
+            if by_owner and all(each.id == connection.id or each.hub != way for each in self.connections.values()):
+                self.removed.add(tx, way, connection.name, now)
             led = {key: each.hub for key, each in self._behind.items() if each.link == connection.id and each.hub}
             own = {**led, connection.id: way}
             self._remember(tx, [Former(name, connection.id, hub, way, now) for name, hub in own.items()], now)
@@ -200,6 +210,11 @@ class Neighbours:
         key = name.lower()
         ours = key in self.connections or key in self._behind or key in RESERVED or key == self.name.lower()
         return ours or self._is_elsewhere(key)
+
+    def removed_as(self, name: str) -> Removed | None:
+        """The hub that the owner removed under a name; None where that is the name of another one behind a link."""
+        found, other = self.removed.called(name), self.of_a_way(name)
+        return None if found is None or (other is not None and other.hub != found.hub) else found
 
     def of_a_way(self, name: str) -> Behind | None:
         """The hub behind a connection that a name stands for: a connection to that very hub may be called so."""

@@ -14,7 +14,7 @@ What must stay true:
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from angelia.bus.carry import each_carried, fail_waiting
+from angelia.bus.carry import Ended, each_carried, fail_waiting
 from angelia.bus.claim import hand_over
 from angelia.bus.core import Bus
 from angelia.bus.moves import move, owed_key
@@ -96,16 +96,16 @@ def _answer_again(bus: Bus, tx: Tx, reply: Parcel) -> None:
         move(bus, tx, reply, Event.REQUEUE, used=0, hand=None, reason=None, ended_at=None, expires_at=ends)
 
 
-async def have_met(bus: Bus, connection: Connection, meeting: Meeting) -> None:
+async def have_met(bus: Bus, connection: Connection, meeting: Meeting) -> Ended:
     """Two hubs have met over a connection (as it was before), whose link is not up yet. Where another hub is there,
     what was for the one before ends; where one of the two stores is another (a backup was put back), or nobody knows,
-    what was forwarded goes again. Its id absorbs what is still there."""
-    last = bus.neighbours.met.get(connection.id)
+    what was forwarded goes again. Its id absorbs what is still there. Gives what ended."""
+    last, ended = bus.neighbours.met.get(connection.id), Ended()
     if last == meeting:
-        return
+        return ended
     before = connection.hub if last is None else last.hub
     if before not in (None, meeting.hub):
-        await fail_waiting(bus, connection.id, ANOTHER)
+        ended = await fail_waiting(bus, connection.id, ANOTHER)
     else:
         await offer_again(bus, connection.id)
 
@@ -113,6 +113,7 @@ async def have_met(bus: Bus, connection: Connection, meeting: Meeting) -> None:
         bus.neighbours.note_meeting(tx, connection.id, meeting, bus.clock.now())
 
     await bus.store.write(note, essential=True)
+    return ended
 
 
 async def offer_again(bus: Bus, connection: str) -> None:

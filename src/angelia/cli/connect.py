@@ -31,6 +31,7 @@ def run(argv: list[str], settings: Settings) -> int:
     )
     dialling.add_arguments(made)
     given = parse.parse(made, argv)
+    dialling.check_name(given.connection)
     dialling.fields(given)  # what is used wrongly is told without a hub, too
     with session.owner(settings).calls() as hub:
         return dialling.connect(hub, given)

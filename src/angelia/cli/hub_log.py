@@ -53,7 +53,7 @@ class HubLog(logging.Handler):
         with self._turn:
             # Whoever asks for every detail gets each time of it.
             what = (line.part, line.level, line.message)
-            if record.levelno > logging.DEBUG and not self._repeats.is_new(what, line, self._clock()):
+            if record.levelno > logging.DEBUG and not self._repeats.is_new(what, line, self._clock(), line.subject):
                 if not self._waiting.qsize():
                     self._waiting.put(b"")  # the thread looks again until when it may sleep
                 return

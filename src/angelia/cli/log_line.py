@@ -37,7 +37,8 @@ def safe(text: str) -> str:
 
 
 class Line(NamedTuple):
-    """One event: when (UTC seconds), how bad, in which part of the hub, its name, its words, a traceback's lines."""
+    """One event: when (UTC seconds), how bad, in which part of the hub, its name, its words, a traceback's lines.
+    ``subject``: what the words say the state of, if they do; a record names it as its ``subject``."""
 
     at: float
     level: str
@@ -45,6 +46,7 @@ class Line(NamedTuple):
     event: str
     message: str
     trace: tuple[str, ...] = ()
+    subject: str = ""
 
 
 def read(record: logging.LogRecord) -> Line:
@@ -57,7 +59,8 @@ def read(record: logging.LogRecord) -> Line:
     if record.exc_info and record.exc_info[0] is not None:
         trace = [safe(line) for line in logging.Formatter().formatException(record.exc_info).splitlines()]
     level = record.levelname.lower()
-    return Line(record.created, level, record.name, event_of(str(record.msg)), message, tuple(trace))
+    subject = str(getattr(record, "subject", ""))
+    return Line(record.created, level, record.name, event_of(str(record.msg)), message, tuple(trace), subject)
 
 
 def plain(line: Line) -> str:
@@ -70,14 +73,18 @@ def as_json(line: Line, **more: object) -> str:
     """For programs: one object, in ASCII, on one line."""
     at = datetime.fromtimestamp(line.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     told = {**line._asdict(), **more, "at": at}
+    del told["subject"]
     if not line.trace:
         del told["trace"]
     return json.dumps(told, ensure_ascii=True)
 
 
 def again(line: Line, times: int, seconds: float, *, in_json: bool) -> str:
-    """What is said of a line that came ``times`` more times, once they are over; ``line.at`` is now."""
+    """What is said of a line that came ``times`` more times, once they are over; of a subject, the last of so many that
+    were not told. ``line.at`` is now."""
     if in_json:
         return as_json(line, times=times, seconds=round(seconds))
     span = "minute" if round(seconds) == 60 else f"{round(seconds)} s"
+    if line.subject:
+        return f"{plain(line)} … the last of {times} more {'line' if times == 1 else 'lines'} on it in the last {span}"
     return f"{plain(line)} … {times} more {'time' if times == 1 else 'times'} in the last {span}"

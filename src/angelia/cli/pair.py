@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 200  # of a line that is to hold a code
 _LOOPBACK = ("127.", "localhost", "[::1]")
+_ANY = ("0.0.0.0", "[::]")  # every address of this machine
 
 
 def run(argv: list[str], settings: Settings) -> int:
@@ -40,6 +41,7 @@ def run(argv: list[str], settings: Settings) -> int:
         return _offer(given, settings)
     if not given.target:
         raise exits.UsageError(f"say where {given.connection} is: angelia pair {given.connection} wss://HOST:PORT")
+    dialling.check_name(given.connection)
     dialling.fields(given)
     way = session.owner(settings)
     code = _asked()
@@ -68,7 +70,7 @@ def _explain(settings: Settings, targets: list[str], answer: dict[str, Any]) -> 
     say.line("")
     for target in targets:
         say.line(f"  angelia pair {settings.hub_name} {target}")
-    if all(target.startswith("ws://127.") for target in targets):
+    if not _from_elsewhere(settings):
         say.line("")
         say.line("Only hubs of this machine get there: this one listens on loopback alone. From")
         say.line("another machine there is ssh, which takes no code:")
@@ -78,21 +80,34 @@ def _explain(settings: Settings, targets: list[str], answer: dict[str, Any]) -> 
 
 def _targets(settings: Settings) -> list[str]:
     """Where another hub may find this one, as far as this one knows."""
+    return list(dict.fromkeys(_from_elsewhere(settings))) or _from_here(settings)
+
+
+def _from_elsewhere(settings: Settings) -> list[str]:
+    """Those that lead here from other machines, too."""
     found: list[str] = []
     for url in session.addresses(settings):
-        scheme, _, host = url.partition("://")
-        if host.startswith(_LOOPBACK):
-            if settings.behind_proxy:
-                found += [f"wss://{name}" for name in settings.allowed_hosts]
-            continue
-        port = host.rpartition(":")[2]
-        found += [f"{scheme.replace('http', 'ws')}://{name}:{port}" for name in settings.allowed_hosts]
-    return list(dict.fromkeys(found)) or [f"ws://127.0.0.1:{_port(settings)}"]
+        scheme, host, port = _parts(url)
+        if not host.startswith(_LOOPBACK):
+            found += [f"{scheme}://{name}:{port}" for name in settings.allowed_hosts]
+        elif settings.behind_proxy:
+            found += [f"wss://{name}" for name in settings.allowed_hosts]
+    return found
 
 
-def _port(settings: Settings) -> str:
+def _from_here(settings: Settings) -> list[str]:
+    """Those of this machine alone. A certificate names hosts, so with TLS they are those that are allowed."""
     urls = session.addresses(settings)
-    return urls[0].rpartition(":")[2] if urls else str(settings.port)
+    scheme, host, port = _parts(urls[0]) if urls else ("ws", "127.0.0.1", str(settings.port))
+    names = list(settings.allowed_hosts) if scheme == "wss" else []
+    return [f"{scheme}://{name}:{port}" for name in names or ["127.0.0.1" if host in _ANY else host]]
+
+
+def _parts(url: str) -> tuple[str, str, str]:
+    """The scheme of a hub's target, the host and the port of an address of ours."""
+    scheme, _, rest = url.partition("://")
+    host, _, port = rest.rpartition(":")
+    return scheme.replace("http", "ws"), host, port
 
 
 def _user() -> str:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from angelia.bus.carry import Ended
 from angelia.bus.core import Bus
 from angelia.bus.neighbours import Meeting
 from angelia.bus.outcomes import have_met
@@ -24,7 +25,8 @@ from angelia.protocol.bot_relay_rows import Row
 from angelia.protocol.gateway import Refusal
 from angelia.protocol.jsonrpc import UNKNOWN_METHOD, Request
 
-GiveUp = Callable[[Connection], Awaitable[None]]
+GiveUp = Callable[[Connection], Awaitable[object]]
+MailEnded = Callable[[Connection, Ended], None]
 
 
 async def pair(line: Line, dialled: Dialled, connection: Connection, code: str) -> Connection:
@@ -41,16 +43,17 @@ async def pair(line: Line, dialled: Dialled, connection: Connection, code: str) 
     return replace(connection, hub=met[0].hub, key=met[0].key)
 
 
-async def serve_dialled(line: Line, dialled: Dialled, here: str, give_up: GiveUp) -> None:
+async def serve_dialled(line: Line, dialled: Dialled, here: str, give_up: GiveUp, mail_ended: MailEnded) -> None:
     """Serve it to its end; raises ``Trouble``, or returns where it was ended here. ``here``: what gateways of Hermes'
-    call this hub; ``give_up`` a connection that the same hub made by coming in meanwhile."""
+    call this hub; ``give_up`` a connection that the same hub made by coming in meanwhile; ``mail_ended`` hears of mail
+    that was for the hub before, where another answers."""
     if dialled.speaks is Speaks.HUB:
-        await _serve_hub(line, dialled, give_up)
+        await _serve_hub(line, dialled, give_up, mail_ended)
     else:
         await _serve_hermes(line, dialled, here)
 
 
-async def _serve_hub(line: Line, dialled: Dialled, give_up: GiveUp) -> None:
+async def _serve_hub(line: Line, dialled: Dialled, give_up: GiveUp, mail_ended: MailEnded) -> None:
     ready: asyncio.Future[HubLink] = asyncio.get_running_loop().create_future()
 
     async def handle(request: Request) -> object:
@@ -58,7 +61,7 @@ async def _serve_hub(line: Line, dialled: Dialled, give_up: GiveUp) -> None:
 
     async def session(channel: Channel) -> None:
         met = await _greet(line, channel, dialled, line.connection, None)
-        await _learn(line, met, give_up)
+        await _learn(line, met, give_up, mail_ended)
         link = HubLink(line.bus, line.connection, pings=dialled.by_owner)
         ready.set_result(link)
         version = dialled.ready.get("version")
@@ -76,7 +79,8 @@ async def _serve_hermes(line: Line, dialled: Dialled, here: str) -> None:
     def rows() -> list[Row]:
         return rows_for_hermes(bus, connection, here)
 
-    link = HermesLink(bus, connection, dialled.wire, here=here, rows_for=rows, on_change=_nothing)
+    wire = dialled.wire
+    link = HermesLink(bus, connection, wire, here=here, rows_for=rows, on_change=_nothing, on_answer=line.answered)
 
     async def run() -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -86,14 +90,16 @@ async def _serve_hermes(line: Line, dialled: Dialled, here: str) -> None:
     line.hermes = link
     trouble: Trouble | None = None
     try:
-        version = dialled.ready.get("version")
-        await line.hold(run(), link.say_farewell, speaks=Speaks.HERMES, version=version, dialled_here=True)
+        version, speaks = dialled.ready.get("version"), Speaks.HERMES
+        await line.hold(run(), link.say_farewell, speaks=speaks, version=version, dialled_here=True, answers=False)
+    except* Trouble as group:
+        trouble = first(group, Trouble)
     except* LineLost as group:
         how = first(group, LineLost)
         trouble = Trouble(Kind.UNREACHABLE, f"The line ended: {how}.", "It is dialled again by itself.")
     finally:
         line.hermes = None
-        await dialled.wire.close()
+        await wire.close()
     if trouble is not None:
         raise trouble
 
@@ -110,11 +116,24 @@ def _nothing() -> None:
 
 
 async def _greet(line: Line, channel: Channel, dialled: Dialled, connection: Connection, code: str | None) -> Met:
+    """Raises ``Trouble`` or ``LineLost``. The hub that says that it is there is wanted, even where it does not let us
+    in: two that were removed on both sides would else refuse each other for ever."""
     bus = line.bus
-    me, name = bus.neighbours.me, bus.neighbours.name
-    return await say_hello(
-        channel, me, name, connection, dialled, code, lambda hub: _check(bus, connection, hub), bus.store.epoch
-    )
+    neighbours = bus.neighbours
+    there: list[str] = []
+
+    def check(hub: str) -> None:
+        _check(bus, connection, hub)
+        there.append(hub)
+
+    try:
+        return await say_hello(
+            channel, neighbours.me, neighbours.name, connection, dialled, code, check, bus.store.epoch
+        )
+    except Trouble:
+        if there and code is None and neighbours.removed.of(there[0]) is not None:
+            await bus.store.write(lambda tx: neighbours.removed.want(tx, there[0], bus.clock.now()))
+        raise
 
 
 def _check(bus: Bus, connection: Connection, hub: str) -> None:
@@ -128,13 +147,13 @@ def _check(bus: Bus, connection: Connection, hub: str) -> None:
         raise Trouble(Kind.REFUSED, problem, advice, lasting=True)
 
 
-async def _learn(line: Line, met: Met, give_up: GiveUp) -> None:
+async def _learn(line: Line, met: Met, give_up: GiveUp, mail_ended: MailEnded) -> None:
     """Remember which hub is there; what it made by coming in before that was known is not needed any more."""
     bus = line.bus
     known = replace(line.connection, hub=met.hub, key=met.key)
     if (other := _in_the_way(bus, known, met.hub)) is not None:  # since hello
         raise connected_already(other)
-    await have_met(bus, line.connection, Meeting(met.hub, bus.store.epoch, met.epoch))
+    mail_ended(line.connection, await have_met(bus, line.connection, Meeting(met.hub, bus.store.epoch, met.epoch)))
     others = [each for each in bus.neighbours.connections.values() if each.hub == met.hub and each.id != known.id]
     if known != line.connection:
         await bus.store.write(lambda tx: bus.neighbours.put(tx, known, bus.clock.now()))

@@ -7,6 +7,7 @@ how, stands in ``hello.py``.
 
 import asyncio
 import os
+import shlex
 import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from angelia.bus.caller import Caller, Rank
 from angelia.links.channel import Channel, Refused
 from angelia.links.hello import CODE, FOLDER, KEY, OWNER, Greeting, Offer, nonce, read_epoch, read_hello, read_welcome
 from angelia.links.port import Dialled, Kind, Trouble
-from angelia.model.connection import Connection
+from angelia.model.connection import Connection, check_connection_name
+from angelia.model.errors import BadName
 from angelia.protocol.gateway import Refusal
 from angelia.protocol.hub import VERSION
 from angelia.protocol.jsonrpc import UNKNOWN_METHOD, Request
@@ -60,12 +62,13 @@ async def say_hello(
         hub, far_name, theirs = read_welcome(answer)
         far_epoch = read_epoch(answer)
         if hub == me:
-            raise _refused("That is this hub itself.", "Give the address of the other one.")
+            copied = "or its data folder is a copy of this one's: each needs its own."
+            raise _refused("That is this hub itself.", f"Give the address of the other one, {copied}")
         check(hub)  # before the two agree on a new key, say
         if by == KEY and connection.hub not in (None, hub):
             raise _refused(
                 f"Another hub answers there than the one that {connection.name} was paired with.",
-                f"If that is right, pair anew: angelia pair {connection.name} {connection.target}",
+                f"If that is right, pair anew: {_pairing(connection)}",
             )
         greeting = Greeting(me, name, hub, far_name, f"{mine}|{theirs}", by)
         key = await _key(greeting, connection, dialled, code)
@@ -123,23 +126,38 @@ def _read_key(path: str) -> bytes:
 def _trouble(refused: Refused, connection: Connection) -> Trouble:
     """What the other side's refusal means for a person here."""
     reason = refused.data.get("reason")
+    says = f"The other side says: {refused.message.rstrip('.')}."
     if reason == "wrong_version" or refused.code == UNKNOWN_METHOD:
         advice = "Bring both machines to the same version of Angelia."
-        return Trouble(Kind.WRONG_VERSION, f"The other side says: {refused.message}", advice, lasting=True)
+        return Trouble(Kind.WRONG_VERSION, says, advice, lasting=True)
     if reason == "already_linked":
         return Trouble(Kind.REFUSED, "The other side's own link to this hub is up.", "Nothing needs to be done.")
     if reason == "wrong_code":
         advice = "Type the code as it stands on the other screen; angelia pair there shows a new one."
         return Trouble(Kind.REFUSED, "The code is wrong, or is no longer good.", advice, lasting=True)
+    if reason == "removed":
+        return _refused("That hub's owner removed the connection.", _want_again(refused.data.get("name"), connection))
     if reason == "paired_already":
-        return _refused(f"The other side says: {refused.message}", "Do that there, then pair anew.")
-    return _refused(f"The other side says: {refused.message}", _pair_anew(connection))
+        return _refused(says, "Do that there, then pair anew.")
+    return _refused(says, _pair_anew(connection))
+
+
+def _want_again(name: object, connection: Connection) -> str:
+    """What to do where the owner over there removed the connection; ``name``: what it was called there, as told."""
+    here = f"angelia disconnect {connection.name}" if not connection.fixed else "take it out of the settings"
+    try:
+        there = f"There: angelia connect {check_connection_name(name)}"
+    except BadName:
+        there = _pair_anew(connection)
+    return f"{there}; or here: {here}"
 
 
 def connected_already(other: Connection) -> Trouble:
     """The hub that was dialled has another connection here."""
-    advice = f"Use that name, or remove it first: angelia disconnect {other.name}"
-    return _refused(f"The hub there is connected already, as {other.name}.", advice)
+    how = f"with 'angelia disconnect {other.name}'" if not other.fixed else "from the settings, where it stands"
+    copied = "If the hub there is another one, one data folder is a copy of the other, and each hub needs its own."
+    problem = f"The hub there has a connection here already, {other.name}. {copied}"
+    return _refused(problem, f"Use that name, or remove it first, {how}.")
 
 
 def _refused(problem: str, advice: str) -> Trouble:
@@ -147,7 +165,12 @@ def _refused(problem: str, advice: str) -> Trouble:
 
 
 def _pair_anew(connection: Connection) -> str:
-    return f"Run 'angelia pair' there, and here: angelia pair {connection.name} {connection.target or 'TARGET'}."
+    return f"Run 'angelia pair' there, and here: {_pairing(connection)}"
+
+
+def _pairing(connection: Connection) -> str:
+    """The command to type here."""
+    return f"angelia pair {connection.name} {shlex.quote(connection.target or 'TARGET')}"
 
 
 # --------------------------------------------------------------------------------------------- the side that is dialled
@@ -215,7 +238,7 @@ class Guest:
             return await loop.run_in_executor(house.offer.guesses, greeting.key_of, self._code)
         key = house.key_of(greeting.dialler)
         if key is None:
-            raise _no("not_paired", "This hub does not know that one.")
+            raise _no("not_paired", "This hub does not know that one; its owner may have removed the connection.")
         return key
 
     async def _prove(self, request: Request, greeting: Greeting) -> object:

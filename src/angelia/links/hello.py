@@ -131,7 +131,7 @@ def read_welcome(answer: object) -> tuple[str, str, str]:
     except (Refusal, AngeliaError) as error:
         raise Trouble(
             Kind.WRONG_VERSION,
-            f"The other side does not speak as hubs of this version do: {error}.",
+            f"The other side does not speak as hubs of this version do: {str(error).rstrip('.')}.",
             "Bring both machines to the same version of Angelia.",
             lasting=True,
         ) from None

@@ -3,7 +3,8 @@
 What must stay true:
 
 - Only what keeps nothing warm there is called: look, show, drain, deliver, reply, ping.
-- The line is alive as long as a ping is answered; whoever is busy with turns answers it all the same.
+- The line is up from the first answer on: a ping comes before all else. It is alive as long as a ping is answered;
+  whoever is busy with turns answers it all the same.
 - It ends with the line (``LineLost``) or when it is cancelled; either way nothing that was drained or taken is lost.
 
 Who dials, and when again, is the keeper's.
@@ -20,7 +21,7 @@ from angelia.links.channel import Channel, Refused
 from angelia.links.hermes_in import Incoming
 from angelia.links.hermes_out import Outgoing
 from angelia.links.hermes_rosters import Pace, Rosters
-from angelia.links.port import FRAME_BYTES, LineLost, Wire
+from angelia.links.port import FRAME_BYTES, Kind, LineLost, Trouble, Wire
 from angelia.model.connection import Connection
 from angelia.protocol.bot_relay_rows import Row
 from angelia.protocol.foreign_json import DEPTH
@@ -45,14 +46,16 @@ class HermesLink:
         here: str,
         rows_for: Callable[[], Iterable[Row]],
         on_change: Callable[[], None],
+        on_answer: Callable[[], None] | None = None,
         pace: Pace | None = None,
     ) -> None:
         """Takes an open line, after its ``gateway.ready``; whoever dialled it closes it.
 
         ``here``: this hub's name, under which its agents stand in ``rows_for()``: everyone whom the gateway shall see.
-        ``on_change`` hears that ``agents`` or ``warning`` are other ones now, and raises nothing.
+        ``on_change`` hears that ``agents`` or ``warning`` are other ones now, ``on_answer`` of the first answer; they
+        raise nothing.
         """
-        self._connection, self._on_change = connection, on_change
+        self._connection, self._on_change, self._on_answer = connection, on_change, on_answer
         self._pace = pace or Pace()
         self._channel = Channel(wire, max_bytes=FRAME_BYTES, depth=DEPTH, handle=_refuse, heard=self._heard)
         call = self._channel.call
@@ -80,11 +83,13 @@ class HermesLink:
         await self._rosters.say_farewell()
 
     async def run(self) -> NoReturn:
-        """Serve the line to its end, and raise it: ``LineLost``. Cancelled, it first commits what it is draining."""
+        """Serve the line to its end, and raise it: ``LineLost``; ``Trouble`` (in a group) where it never answers.
+        Cancelled, it first commits what it is draining."""
         how = ""
         try:
             async with asyncio.TaskGroup() as line:
                 line.create_task(self._channel.run())
+                await self._await_answer()
                 line.create_task(self._incoming.run())
                 try:
                     await self._work()
@@ -93,6 +98,18 @@ class HermesLink:
         except* LineLost as lost:
             how = _words(lost)
         raise LineLost(how)
+
+    async def _await_answer(self) -> None:
+        seconds = self._pace.answer
+        try:
+            await self._channel.call("gateway.ping", {}, seconds)
+        except Refused:
+            pass  # an older one does not know it, and has answered
+        except TimeoutError:
+            problem = f"The gateway there did not answer within {seconds:g} s."
+            raise Trouble(Kind.UNREACHABLE, problem, "Look at how it is doing.") from None
+        if self._on_answer is not None:
+            self._on_answer()
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -119,7 +136,8 @@ class HermesLink:
         if warning == self._of_mail:
             return
         self._of_mail = warning
-        log.warning("%s: %s", self._connection.name, warning or "its outbox is drained again")
+        said = (self._connection.name, warning or "its outbox is drained again")
+        log.warning("%s: %s", *said, extra={"subject": f"mail of {self._connection.id}"})
         self._on_change()
 
 

@@ -37,6 +37,7 @@ class Pace:
     roster: float = 60.0  # Hermes' own relay; a row is fresh for ten of them
     again: float = AGAIN_THERE_SECONDS  # after a look, a show or an outcome that was not taken
     poll: float = POLL_SECONDS
+    answer: float = 10.0  # for the first answer of all; a hub that is greeted has as long
     ping: float = 20.0  # and as long for the answer; shorter than what closes a silent connection on the way
 
 
@@ -85,7 +86,8 @@ class Rosters:
         try:
             answer = await self._call("profiles.list", {"include_sessions": False}, SHORT_SECONDS)
         except (Refused, TimeoutError) as error:
-            log.info("%s does not say who is there: %s", self._connection.name, error)
+            how = str(error) or f"no answer within {SHORT_SECONDS:g} s"
+            log.info("%s does not say who is there: %s", self._connection.name, how)
             return False
         rows = agents(answer, self._connection.name)
         if rows is None:
@@ -137,7 +139,8 @@ class Rosters:
         try:
             await self._call("bot_relay.roster.sync", self._roster(()), FAREWELL_SECONDS)
         except (Refused, LineLost, TimeoutError) as error:
-            log.warning("%s may go on showing our agents: %s", self._connection.name, error)
+            how = str(error) or f"no answer within {FAREWELL_SECONDS:g} s"
+            log.warning("%s may go on showing our agents: %s", self._connection.name, how)
 
     def _roster(self, rows: Iterable[Row]) -> dict[str, object]:
         return {"agents": [row.content() for row in rows], "desktop": self._here}

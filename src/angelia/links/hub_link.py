@@ -230,7 +230,8 @@ class HubLink:
         try:
             await self._channel.call("hub.roster", self._roster(anew=True), FAREWELL_SECONDS)
         except (Refused, LineLost, TimeoutError) as error:
-            log.warning("%s may go on showing our agents: %s", self._link.name, error)
+            how = str(error) or f"no answer within {FAREWELL_SECONDS:g} s"
+            log.warning("%s may go on showing our agents: %s", self._link.name, how)
 
     def _roster(self, *, anew: bool) -> dict[str, object]:
         """As it is told: in full, unless it was told last. ``anew``: it may be another one."""

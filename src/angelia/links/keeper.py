@@ -8,6 +8,7 @@ What must stay true:
   never at the beat of others. A machine that slept dials at once when it wakes.
 - How each stands is known at any time: up or down, since when, why, and what to do.
 - What is removed takes nothing with it in silence: who waits for an answer is told that none will come.
+- What the owner removed stays removed, whoever dials, until the owner makes it again.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from dataclasses import replace
 
 from angelia.bus.beat import BEAT_SECONDS, to_beat
 from angelia.bus.caller import Caller
-from angelia.bus.carry import fail_waiting, look_behind
+from angelia.bus.carry import Ended, fail_waiting, look_behind
 from angelia.bus.core import Bus
 from angelia.bus.ports import Tx
 from angelia.bus.rosters import CHANGES, ROSTERS, changes, tell_changes
@@ -60,6 +61,7 @@ class Keeper:
         self._bus, self._dial, self._fixed, self._here = bus, dial, fixed, here
         self._lines: dict[str, Line] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._ended: dict[str, Ended] = {}  # mail for the hub before, where a connection leads to another one now
         self._offer = Offer(bus.clock.monotonic)
         self._reception = Reception(bus, folder_key, self._offer, self._line)
         self._some = asyncio.Event()  # there is, or was, a connection
@@ -104,26 +106,29 @@ class Keeper:
                     connection = await pair(self._line(connection), await self._dial(connection), connection, code)
             except Trouble as trouble:
                 self._drop_unknown(connection)
-                raise NotAllowed(f"{trouble.problem} {trouble.advice} Nothing was kept.") from None
+                raise NotAllowed(f"{trouble.problem} Nothing was kept. {trouble.advice}") from None
         elif old is not None and old.target in ("", connection.target):
             connection = replace(connection, hub=old.hub, key=old.key)
+        connection = self._as_removed(connection)
         async with self._changing:
             await self._end(connection.id)
+            self._ended.pop(connection.id, None)
             await self._put(connection)
             line = self._begin(connection)
         if connection.target:
             async with self._bus.outside.wait(f"The connection {connection.name} is kept, {ONCE_BACK}."):
                 await line.wait_for_try(TRY_SECONDS)
-        return await line.condition()
+        found, ended = await line.condition(), self._ended.pop(connection.id, None)
+        return found if ended is None else replace(found, warning=_words(ended))
 
-    async def disconnect(self, name: str) -> None:
+    async def disconnect(self, name: str) -> Ended:
         """Remove one. See ``doors.http.hub.Links``."""
         async with self._changing:
             connection = self._bus.neighbours.require(name)
             if connection.fixed:
                 raise BadRequest(f"The connection {connection.name} stands in the settings; remove it there.")
             await self._line(connection).say_farewell()
-            await self._give_up(connection)
+            return await self._give_up(connection, by_owner=True)
 
     async def conditions(self) -> list[Condition]:
         """How each stands, by name."""
@@ -141,6 +146,13 @@ class Keeper:
             self._lines[connection.id] = Line(self._bus, connection)
             self._some.set()
         return self._lines[connection.id]
+
+    def _as_removed(self, connection: Connection) -> Connection:
+        """A connection that leads nowhere yet is to the hub that was removed under its name, where there is one."""
+        if connection.target or connection.hub is not None:
+            return connection
+        removed = self._bus.neighbours.removed_as(connection.name)
+        return connection if removed is None else replace(connection, hub=removed.hub)
 
     def _drop_unknown(self, connection: Connection) -> None:
         if connection.id not in self._bus.neighbours.connections:
@@ -170,7 +182,8 @@ class Keeper:
             await line.wait_for_end()
             line.again.clear()
             try:
-                await serve_dialled(line, await self._dial(line.connection), self._here, self._give_up)
+                dialled = await self._dial(line.connection)
+                await serve_dialled(line, dialled, self._here, self._give_up, self._mail_ended)
             except Trouble as trouble:
                 line.failed(trouble)
             except Exception:
@@ -189,28 +202,36 @@ class Keeper:
             old = neighbours.connections.get(connection.id)
             if old is not None and old.target == connection.target:
                 connection = replace(connection, hub=old.hub, key=old.key)
-            await self._put(connection)
+            await self._put(self._as_removed(connection))
 
     async def _put(self, connection: Connection) -> None:
         bus = self._bus
         await bus.store.write(lambda tx: bus.neighbours.put(tx, connection, bus.clock.now()))
 
-    async def _give_up(self, connection: Connection) -> None:
-        await self._end(connection.id)
-        await self._forget(connection)
+    def _mail_ended(self, connection: Connection, ended: Ended) -> None:
+        if any(ended):
+            self._ended[connection.id] = ended
 
-    async def _forget(self, connection: Connection) -> None:
-        """Nothing of it is left; who waits for an answer from there is told."""
+    async def _give_up(self, connection: Connection, *, by_owner: bool = False) -> Ended:
+        await self._end(connection.id)
+        return await self._forget(connection, by_owner=by_owner)
+
+    async def _forget(self, connection: Connection, *, by_owner: bool = False) -> Ended:
+        """Nothing of it is left; who waits for an answer from there is told. ``by_owner``: the hub behind it is not let
+        in any more."""
         bus = self._bus
+        connection = bus.neighbours.connections.get(connection.id, connection)  # which hub is there is learned by lines
 
         def unit(tx: Tx) -> None:
-            bus.neighbours.remove(tx, connection, bus.clock.now())
+            bus.neighbours.remove(tx, connection, bus.clock.now(), by_owner=by_owner)
             bus.remotes.forget(tx, connection.name, bus.clock.now())
 
         await bus.store.write(unit)
+        self._ended.pop(connection.id, None)
         if (line := self._lines.pop(connection.id, None)) is not None:
+            await line.end()  # what had come in until it was written down that it is removed
             line.forget()
-        await fail_waiting(bus, connection.id, REMOVED)
+        return await fail_waiting(bus, connection.id, REMOVED)
 
     # ------------------------------------------------------------------------------------------------------ all of them
 
@@ -251,6 +272,13 @@ class Keeper:
 def _gap(bus: Bus) -> float:
     """By how much the clock that counts sleep is ahead of the one that does not (ms)."""
     return bus.clock.now() - bus.clock.monotonic() * 1000
+
+
+def _words(ended: Ended) -> str:
+    """What became of mail for the hub that was behind a connection before."""
+    count = sum(ended)
+    have = "message for the one before has" if count == 1 else "messages for the one before have"
+    return f"Another hub is there now; {count} {have} ended, and the senders see that as failed."
 
 
 def _pause(line: Line) -> float:

@@ -72,7 +72,8 @@ class Line:
         """A try, or a link, has ended in trouble."""
         if self.trouble is None or self.trouble.problem != trouble.problem:
             level = logging.INFO if self.bus.stopping else logging.WARNING
-            log.log(level, "%s: %s %s", self.connection.name, trouble.problem, trouble.advice)
+            said = (self.connection.name, trouble.problem, self._advice(trouble))
+            log.log(level, "%s: %s %s", *said, extra=self._subject())
         self.trouble = trouble
         self._tried.set()
 
@@ -84,23 +85,32 @@ class Line:
         speaks: Speaks,
         version: object,
         dialled_here: bool,
+        answers: bool = True,
     ) -> None:
         """Run a link; the connection is up for as long. Raises what it raises, or ``Trouble`` where one is up.
-        ``farewell``: has the other side forget who is here."""
+        ``farewell``: has the other side forget who is here; ``answers``: the other side has answered already, else it
+        is up once ``answered`` is called."""
         if not self._free.is_set():
             link.close()
             raise Trouble(Kind.REFUSED, "A link to it is up already.", "Nothing needs to be done.")
         self._free.clear()
         self.speaks, self.version, self.dialled_here = speaks, str(version or "")[:40], dialled_here
         self._farewell = farewell
-        self._change(up=True)
+        if answers:
+            self.answered()
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._link = tasks.create_task(link)
         finally:
             self._link = self._farewell = None
-            self._change(up=False)
+            if self.up:
+                self._change(up=False)
             self._free.set()
+
+    def answered(self) -> None:
+        """The other side of the link that is held has answered: it is up."""
+        if not self.up:
+            self._change(up=True)
 
     def _change(self, *, up: bool) -> None:
         now = self.bus.clock.now()
@@ -108,9 +118,20 @@ class Line:
             self._down_since = now
         self.up, self._since, self.trouble = up, now, None
         self.bus.neighbours.set_up(self.connection.id, up)
-        log.info("%s is %s", self.connection.name, "connected" if up else "no longer connected")
+        stands = "connected" if up else "no longer connected"
+        log.info("%s is %s", self.connection.name, stands, extra=self._subject())
         if up:
             self._tried.set()
+
+    def _subject(self) -> dict[str, str]:
+        """What a line of the log is about: so the last one always says how it stands."""
+        return {"subject": f"connection {self.connection.id}"}
+
+    def _advice(self, trouble: Trouble) -> str:
+        """What to do here: where only the other side dials, nothing is dialled by itself."""
+        if self.connection.target:
+            return trouble.advice
+        return "It dials us: see that the hub there runs, and reaches this one."
 
     def replaced(self) -> None:
         """The same hub came in anew while its link was up."""
@@ -130,7 +151,7 @@ class Line:
 
     async def say_farewell(self) -> None:
         """The connection is to be removed: whom it led to here is forgotten there, where it is up."""
-        if self._farewell is not None:
+        if self.up and self._farewell is not None:
             await self._farewell()
 
     async def end(self) -> None:
@@ -153,9 +174,6 @@ class Line:
             since = [parcel.delivery.accepted_at for parcel in held]  # on their way, and not stored there yet
             waiting, oldest = waiting + len(held), min(since if oldest is None else [oldest, *since])
         trouble = None if self.up else self.trouble
-        advice = trouble.advice if trouble is not None else None
-        if advice is not None and not connection.target:
-            advice = "It dials us: see that the hub there runs, and reaches this one."
         return Condition(
             connection=connection,
             speaks=self.speaks,
@@ -163,7 +181,7 @@ class Line:
             since=self._since,
             kind=trouble.kind.value if trouble is not None else None,
             problem=trouble.problem if trouble is not None else None,
-            advice=advice,
+            advice=self._advice(trouble) if trouble is not None else None,
             warning=self.hermes.warning if self.hermes is not None else self._doubled(),
             version=self.version or None,
             agents=bus.remotes.count(connection.id),

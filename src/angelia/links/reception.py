@@ -1,8 +1,9 @@
 """Lines that other hubs opened to this one.
 
 What must stay true: who comes in proves itself before anything else. A hub that comes by the owner, or by the key of
-this folder, or with a code, gets a connection under its own name where that is free; any other must have one. Where a
-link to that hub is up, the newer line takes its place, unless this hub dialled it and has the smaller id.
+this folder, or with a code, gets a connection under its own name where that is free; any other must have one. One whose
+connection the owner of this hub removed is let in with a code alone, until the owner wants it again. Where a link to
+that hub is up, the newer line takes its place, unless this hub dialled it and has the smaller id.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from angelia.bus.caller import Caller
 from angelia.bus.core import Bus
 from angelia.bus.neighbours import Meeting
 from angelia.bus.outcomes import have_met
+from angelia.bus.removed import Removed
 from angelia.links.channel import Channel
 from angelia.links.conversation import converse
 from angelia.links.greeting import FORBIDDEN, PROVE_SECONDS, Guest, House, Met
@@ -38,15 +40,15 @@ class Reception:
 
     async def serve(self, caller: Caller, wire: InboundWire) -> None:
         """Serve a line to its end."""
-        entered: asyncio.Future[tuple[Line, HubLink]] = asyncio.get_running_loop().create_future()
+        entered: asyncio.Future[tuple[Line, HubLink, Connection]] = asyncio.get_running_loop().create_future()
 
         async def meet(met: Met) -> str:
             line = await self._enter(met)
             wire.let_in()  # before it is told so, and goes on
-            entered.set_result((line, HubLink(self._bus, line.connection, pings=False)))
+            entered.set_result((line, HubLink(bus, line.connection, pings=False), line.connection))
             return line.connection.name
 
-        neighbours = self._bus.neighbours
+        bus, neighbours = self._bus, self._bus.neighbours
         house = House(
             neighbours.me, neighbours.name, self._folder_key, self._offer, self._key_of, meet, self._bus.store.epoch
         )
@@ -60,9 +62,13 @@ class Reception:
         async def session(channel: Channel) -> None:
             try:
                 async with asyncio.timeout(PROVE_SECONDS):
-                    line, link = await entered
+                    line, link, let_in = await entered
             except TimeoutError:
                 raise Trouble(Kind.REFUSED, "It did not prove itself in time.", "") from None
+            if neighbours.connections.get(let_in.id) != let_in:
+                raise Trouble(
+                    Kind.REFUSED, "The connection was removed, or changed, meanwhile.", "It dials us again by itself."
+                )
             await line.hold(link.run(channel), link.say_farewell, speaks=Speaks.HUB, version=None, dialled_here=False)
 
         try:
@@ -84,6 +90,8 @@ class Reception:
         """The connection of a hub that has proved itself, free for its link."""
         bus, neighbours = self._bus, self._bus.neighbours
         known = neighbours.of_hub(met.hub)
+        if known is None and met.key is None and (removed := neighbours.removed.of(met.hub)) is not None:
+            raise self._not_wanted(removed)
         if known is None and len(neighbours.connections) >= bus.limits.connections:
             raise Refusal(FORBIDDEN, f"This hub has {bus.limits.connections} connections already.", {"reason": "full"})
         if known is None:
@@ -95,7 +103,7 @@ class Reception:
             raise Refusal(
                 FORBIDDEN,
                 f"This hub is paired with that one already, as {known.name}; that has to be removed first: "
-                f"angelia disconnect {known.name}.",
+                f"angelia disconnect {known.name}",
                 {"reason": "paired_already"},
             )
         known = replace(known, key=met.key or known.key)
@@ -107,6 +115,13 @@ class Reception:
         await line.end()
         await have_met(bus, known, Meeting(met.hub, bus.store.epoch, met.epoch))
         return line
+
+    def _not_wanted(self, removed: Removed) -> Refusal:
+        """Why a hub is not let in that the owner removed; its connection's name, where that means nothing else now."""
+        neighbours, data = self._bus.neighbours, {"reason": "removed"}
+        if neighbours.removed_as(removed.name) == removed and removed.name.lower() not in neighbours.connections:
+            data["name"] = removed.name
+        return Refusal(FORBIDDEN, "The owner of this hub removed the connection to that one.", data)
 
     def _free_name(self, met: Met) -> str:
         """What it says that it is called, where that is free here, or is what it is called behind another link."""

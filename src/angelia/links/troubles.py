@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 
+from angelia.links.place import NoAnswer
 from angelia.links.port import Kind, Trouble
 from angelia.links.process import Ended
 
@@ -25,7 +26,7 @@ _SAID: tuple[tuple[str, Kind, str], ...] = (
     ("too many authentication failures", Kind.REFUSED, "Name the key for that machine in the configuration of ssh."),
     ("there is no command 'gateway'", Kind.WRONG_VERSION, "Bring angelia up to date there."),
     ("the hub refuses", Kind.REFUSED, "Give that user a token of the hub there: ANGELIA_TOKEN in its environment."),
-    ("no hub", Kind.UNREACHABLE, "Start the hub there: angelia up."),
+    ("no hub", Kind.UNREACHABLE, "Start the hub there, with 'angelia up'."),
     ("could not resolve hostname", Kind.UNREACHABLE, "Look at how the name of the machine is written."),
     ("open failed", Kind.UNREACHABLE, "Start the gateway there, or look at the port behind forward=."),
 )  # fmt: skip
@@ -58,7 +59,10 @@ def of_network(error: Exception, where: str) -> Trouble:
         problem = f"The name in {where} leads to no machine."
         return Trouble(Kind.UNREACHABLE, problem, "Look at how it is written, and whether this machine is online.")
     if isinstance(error, ConnectionRefusedError):
-        return Trouble(Kind.UNREACHABLE, f"Nobody listens at {where}.", "Start the hub there, or correct the port.")
+        return Trouble(Kind.UNREACHABLE, f"At {where} nobody listens.", "Start the hub there, or correct the port.")
+    if isinstance(error, NoAnswer):  # a server that awaits TLS ends a line in the clear without a word
+        advice = "Look whether the machine is up; where it shows a certificate, write wss:// in place of ws://."
+        return Trouble(Kind.UNREACHABLE, f"{where} cannot be reached: {error}.", advice)
     number = error.errno if isinstance(error, OSError) else None
     why = (
         os.strerror(number)

@@ -87,6 +87,16 @@ class ConnectionsOut(Out, kw_only=True):
     connections: list[ConnectionOut]
 
 
+class DisconnectedOut(Out, kw_only=True):
+    """Which connection was given up. ``ended``: how many messages that waited for it have ended; ``handed_over``: how
+    many had been handed over there, whose outcome is not learned any more. Their senders see both as failed; each is
+    left out where there are none."""
+
+    removed: str
+    ended: int = 0
+    handed_over: int = 0
+
+
 class PairingOut(Out, kw_only=True):
     """A code that another hub's owner types, once, while it is good."""
 
@@ -169,9 +179,11 @@ def _check_url(text: str) -> None:
     try:
         url = urlsplit(text)
         asked = dict(parse_qsl(url.query, keep_blank_values=True, strict_parsing=bool(url.query)))
-        _ = url.port
+        port = url.port
     except ValueError:
         raise ValueError("is no address that can be read") from None
+    if port == 0:
+        raise ValueError("has port 0, at which nobody can be")
     if not text.startswith(f"{url.scheme}://") or _HOST.fullmatch(url.hostname or "") is None:
         raise ValueError("names no host")
     if url.password is not None or _SECRET_ARGUMENTS & asked.keys():
@@ -198,8 +210,10 @@ def _check_rest(url: SplitResult, asked: Mapping[str, str]) -> None:
 
 
 def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str):
         raise ValueError("is no text")
+    if not value.strip():
+        raise ValueError("is empty")
     if len(value) > _LETTERS:
         raise ValueError(f"has more than {_LETTERS} letters")
     if any(ord(sign) < 32 or ord(sign) == 127 for sign in value):
@@ -209,6 +223,8 @@ def _text(value: object) -> str:
 
 def _words(value: object) -> str:
     """A command, which is split as a shell would and never run by one."""
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("names no program")
     text = _text(value)
     try:
         words = shlex.split(text)

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -55,6 +56,7 @@ def test_connect_says_what_was_given_and_nothing_else(run: Run, hub: FakeHub, tm
     hub.on(MAC, answer(mac()))
     secret = tmp_path / "mac.token"
     secret.write_text("hush")
+    secret.chmod(0o600)
     words = ["--token-file", str(secret), "--ca", str(secret), "--speaks", "hermes", "--away", "refuse"]
     assert run("connect", "mac", "wss://mac", *words, "--share", "scout, ann", "--accept", "")[0] == 0
     assert hub.asked(MAC)[0].json == {
@@ -71,7 +73,7 @@ def test_connect_says_what_was_given_and_nothing_else(run: Run, hub: FakeHub, tm
 
 def test_a_file_is_named_by_a_whole_path(run: Run, hub: FakeHub, tmp_path: Path) -> None:
     hub.on(MAC, answer(mac()))
-    (tmp_path / "t").touch()
+    (tmp_path / "t").touch(0o600)
     run("connect", "mac", "wss://mac", "--token-file", os.path.relpath(tmp_path / "t"))
     assert hub.asked(MAC)[0].json["token_file"] == str(tmp_path / "t")
 
@@ -97,6 +99,58 @@ def test_one_that_takes_anothers_place_says_where_that_led(run: Run, hub: FakeHu
     assert "angelia: mac led to ssh://old until now\n" in run("connect", "mac", "wss://mac")[2]
     hub.on(LIST, answer({"connections": [mac()]}))
     assert "until now" not in run("connect", "mac", "wss://mac")[2]
+
+
+def test_a_name_in_other_letters_is_the_same_connection(run: Run, hub: FakeHub) -> None:
+    hub.on("PUT /v1/connections/MAC", answer(mac(name="MAC")))
+    hub.on(LIST, answer({"connections": [mac(target="ssh://old")]}))
+    assert "angelia: MAC led to ssh://old until now\n" in run("connect", "MAC", "wss://mac")[2]
+
+
+def test_what_is_no_longer_set_is_told(run: Run, hub: FakeHub) -> None:
+    hub.on(MAC, answer(mac()))
+    hub.on(LIST, answer({"connections": [mac(share=["scout", "ann"], accept=[], away="refuse")]}))
+    told = "angelia: mac had --share scout,ann --accept '' --away refuse until now; give that again to keep it\n"
+    assert told in run("connect", "mac", "wss://mac")[2]
+    again = ("--share", "ann", "--accept", "bob", "--away", "wait")
+    assert "until now" not in run("connect", "mac", "wss://mac", *again)[2]
+    hub.on(LIST, answer({"connections": [mac(away="wait")]}))
+    assert "until now" not in run("connect", "mac", "wss://mac")[2]
+
+
+def test_of_one_that_was_replaced_no_number_of_agents_is_told(run: Run, hub: FakeHub) -> None:
+    """It would be the one from before the change."""
+    hub.on(MAC, answer(mac()))
+    hub.on(LIST, answer({"connections": [mac()]}))
+    err = run("connect", "mac", "wss://mac", "--accept", "scout")[2]
+    assert "its agents come in a moment" in err
+    assert "known there" not in err
+
+
+@pytest.mark.parametrize("option", ["--token-file", "--password-file"])
+def test_a_secret_that_others_can_use_is_refused_at_once(run: Run, hub: FakeHub, tmp_path: Path, option: str) -> None:
+    hub.on(MAC, answer(mac()))
+    secret = tmp_path / "my secret"
+    secret.write_text("hush")
+    secret.chmod(0o644)
+    words = ("connect", "mac", "wss://mac", option, str(secret), *(["--user", "ann"] if "password" in option else []))
+    code, out, err = run(*words)
+    assert (code, out) == (1, "")
+    assert err.strip().endswith(f"chmod 600 '{secret}'")
+    assert "nothing was changed" in err
+    assert not hub.asked(MAC)
+    secret.chmod(0o600)
+    assert run(*words, "--ca", "/etc/hostname")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["connect", "pair"])
+@pytest.mark.parametrize("name", ["../x", "x/y", "x y", "x" * 65])
+def test_what_is_no_name_is_told_without_a_hub(run: Run, hub: FakeHub, command: str, name: str) -> None:
+    code, out, err = run(command, name, "ws://x")
+    assert (code, out) == (2, "")
+    assert "1 to 64 letters, digits, '_' or '-'" in err
+    assert "/v1/" not in err
+    assert not hub.requests
 
 
 @pytest.mark.parametrize(
@@ -217,6 +271,30 @@ def test_disconnect(run: Run, hub: FakeHub) -> None:
     assert run("disconnect", "mac") == (1, "", "angelia: mac stands in the settings. (bad_request)\n")
 
 
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"ended": 1}, "1 message that waited for it has ended: its sender sees that as failed"),
+        ({"ended": 2}, "2 messages that waited for it have ended: their senders see that as failed"),
+        (
+            {"ended": 2, "handed_over": 1},
+            "2 messages that waited for it have ended and 1 message that had gone there has no known outcome: "
+            "their senders see that as failed",
+        ),
+        (
+            {"handed_over": 3},
+            "3 messages that had gone there have no known outcome: their senders see that as failed",
+        ),
+    ],
+)
+def test_disconnect_says_what_mail_ended(run: Run, hub: FakeHub, told: dict[str, int], words: str) -> None:
+    answered = {"removed": "mac", **told}
+    hub.on("DELETE /v1/connections/mac", answer(answered))
+    assert run("disconnect", "mac") == (0, f"mac is no longer connected; {words}\n", "")
+    code, out, _ = run("disconnect", "mac", "--json")
+    assert (code, json.loads(out)) == (0, answered)
+
+
 # ---- pair
 
 
@@ -252,6 +330,23 @@ def test_a_hub_on_loopback_says_that_others_come_by_ssh(
 ) -> None:
     out = pairs(run, hub, monkeypatch, "http://127.0.0.1:18900", "http://[::1]:18900")
     assert "  angelia pair garage ws://127.0.0.1:18900\n" in out
+    assert "ssh, which takes no code:\n\n  angelia connect garage ssh://" in out
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts", "targets"),
+    [
+        ("https://127.0.0.1:18900", "localhost", ["wss://localhost:18900"]),
+        ("https://127.0.0.1:18900", "localhost,hub.test", ["wss://localhost:18900", "wss://hub.test:18900"]),
+        ("https://127.0.0.1:18900", "", ["wss://127.0.0.1:18900"]),
+        ("http://[::1]:18900", "", ["ws://[::1]:18900"]),
+    ],
+)
+def test_what_a_hub_on_loopback_says_leads_to_it(
+    run: Run, hub: FakeHub, monkeypatch: pytest.MonkeyPatch, address: str, hosts: str, targets: list[str]
+) -> None:
+    out = pairs(run, hub, monkeypatch, address, allowed_hosts=hosts)
+    assert re.findall(r"angelia pair garage (\S+)", out) == targets
     assert "ssh, which takes no code:\n\n  angelia connect garage ssh://" in out
 
 

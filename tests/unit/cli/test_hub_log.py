@@ -131,6 +131,23 @@ def test_what_is_said_again_is_counted_and_told_once_a_minute(tmp_path: Path) ->
     os.close(writer)
 
 
+def test_the_last_line_about_a_subject_says_how_it_stands(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    time = Time()
+    with logging_to(tmp_path / "hub.log", writer, clock=time) as handler:
+        for state in ["connected", "no longer connected"] * 20 + ["connected"]:
+            said = record("%s is %s", "garage", state)
+            said.subject = "connection garage"
+            handler.emit(said)
+        time.now += 5
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        lines = [line.partition(" info: ")[2] for line in pipe.read().decode().splitlines()]
+    assert lines[:3] == ["garage is connected", "garage is no longer connected", "garage is connected"]
+    assert lines[-1] == "garage is connected … the last of 32 more lines on it in the last 5 s"
+    assert len(lines) == 10
+
+
 def test_a_flood_of_one_line_that_nobody_reads_costs_no_memory(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     with logging_to(tmp_path / "hub.log", writer) as handler:

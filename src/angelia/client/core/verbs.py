@@ -310,7 +310,11 @@ class Verbs:
         return self.post.call("PUT", path, told(wanted), seconds=DIAL_SECONDS + self.post.answer_seconds)
 
     def disconnect(self, name: str) -> Plan[dict[str, Any]]:
-        """Give a connection up; who waits for an answer from there is told; admin. Out: ``{removed: name}``."""
+        """Give a connection up; who waits for an answer from there is told; admin. Out: ``{removed: name, ended?,
+        handed_over?}``: how many messages ended that waited for it, and that had gone there and have no outcome yet.
+
+        The hub there is not let in until it is connected, or paired, again.
+        """
         return self.post.call("DELETE", f"/v1/connections/{part(name)}")
 
     def new_desktop_token(self, name: str) -> Plan[dict[str, Any]]:

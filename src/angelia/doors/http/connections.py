@@ -14,7 +14,6 @@ from angelia.model.connection import check_connection_name
 from angelia.model.errors import BadRequest
 from angelia.protocol import connections as shapes
 from angelia.protocol import native
-from angelia.protocol.answers import RemovedOut
 
 DEPTH = 4  # an object with lists of names
 NO_STORE = ((b"cache-control", b"no-store"),)
@@ -48,8 +47,8 @@ async def disconnect(call: Call, bus: Bus, hub: Hub) -> None:
     """Give a connection up; who waits for an answer from there is told."""
     may(call.caller, "connect")
     name = call.param("name")
-    await hub.links.disconnect(name)
-    await call.answer(RemovedOut(name))
+    ended = await hub.links.disconnect(name)
+    await call.answer(shapes.DisconnectedOut(removed=name, ended=ended.waited, handed_over=ended.handed_over))
 
 
 async def offer(call: Call, bus: Bus, hub: Hub) -> None:

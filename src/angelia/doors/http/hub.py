@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from msgspec import UNSET
 
 from angelia.bus.caller import may
+from angelia.bus.carry import Ended
 from angelia.bus.core import Bus
 from angelia.bus.glance import Disk, glance
 from angelia.bus.health import Health, look
@@ -53,8 +54,9 @@ class Links(Protocol):
         ``NotAllowed`` where it is wrong, and nothing is kept."""
         ...
 
-    async def disconnect(self, name: str) -> None:
-        """Remove one; ``NotFound``, or ``BadRequest`` where it stands in the settings."""
+    async def disconnect(self, name: str) -> Ended:
+        """Remove one, whose hub is not let in until it is connected, or paired, again; gives what mail ended.
+        ``NotFound``, or ``BadRequest`` where it stands in the settings."""
         ...
 
     async def conditions(self) -> list[Condition]:
@@ -73,7 +75,7 @@ class NoLinks:
         """Nothing is taken."""
         raise NotFound("This hub keeps no connections. Nothing was changed.")
 
-    async def disconnect(self, name: str) -> None:
+    async def disconnect(self, name: str) -> Ended:
         """There is none to remove."""
         raise NotFound(f"No connection here is called '{name[:80]}'. Nothing was changed.")
 

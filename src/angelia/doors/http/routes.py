@@ -125,7 +125,7 @@ ROUTES = (
         connection_shapes.ConnectionIn,
         connection_shapes.ConnectionOut,
     ),
-    Route("DELETE", "/v1/connections/{name}", connections.disconnect, gives=answers.RemovedOut),
+    Route("DELETE", "/v1/connections/{name}", connections.disconnect, gives=connection_shapes.DisconnectedOut),
     Route("POST", "/v1/pairing", connections.offer, native.Nothing, connection_shapes.PairingOut, answers=(201,)),
     Route(
         "POST", "/v1/desktops/{name}/token", desktops.new_token, native.Nothing, answers.DesktopTokenOut, answers=(201,)

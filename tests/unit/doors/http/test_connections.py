@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
+from angelia.bus.carry import Ended
 from angelia.bus.directory import digest_of
 from angelia.doors.http.hub import Hub
 from angelia.doors.http.routes import make_app
@@ -25,6 +26,7 @@ class StandIn:
         self.kept: dict[str, Condition] = {}
         self.dialled: list[tuple[Connection, str | None]] = []
         self.answers: dict[str, Any] = {"up": True}
+        self.ends = Ended()
 
     async def connect(self, connection: Connection, code: str | None) -> Condition:
         self.dialled.append((connection, code))
@@ -34,13 +36,14 @@ class StandIn:
         self.kept[connection.id] = made
         return made
 
-    async def disconnect(self, name: str) -> None:
+    async def disconnect(self, name: str) -> Ended:
         found = self.kept.get(name.lower())
         if found is None:
             raise NotFound(f"No connection here is called '{name}'.")
         if found.connection.fixed:
             raise BadRequest(f"{name} stands in the settings.")
         del self.kept[name.lower()]
+        return self.ends
 
     async def conditions(self) -> list[Condition]:
         return [self.kept[name] for name in sorted(self.kept)]
@@ -138,6 +141,20 @@ async def test_removing(door: Door) -> None:
     door.links.kept["fix"] = replace(door.links.kept["mac"], connection=Connection(name="fix", fixed=True))
     assert await door.call("DELETE", "/v1/connections/Mac") == (200, {"removed": "Mac"})
     assert [await _code(door, name) for name in ("mac", "fix")] == [(404, "not_found"), (400, "bad_request")]
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        (Ended(2, 0), {"removed": "mac", "ended": 2}),
+        (Ended(0, 1), {"removed": "mac", "handed_over": 1}),
+        (Ended(3, 4), {"removed": "mac", "ended": 3, "handed_over": 4}),
+    ],
+)
+async def test_removing_tells_what_mail_ended_with_it(door: Door, ends: Ended, told: dict[str, Any]) -> None:
+    await door.put("mac", target="ws://mac")
+    door.links.ends = ends
+    assert await door.call("DELETE", "/v1/connections/mac") == (200, told)
 
 
 async def _code(door: Door, name: str) -> tuple[int, str]:
