@@ -323,6 +323,7 @@ def test_who_writes_what_is_no_envelope_is_told_so(home: Home, wrong: dict[str, 
     assert (home.relay / "claimed" / f"{message_id}.json").exists()
     eventually(lambda: not list((home.relay / "outbox").glob("*.json")))  # once its answer was written
     assert home.at.get(f"/v1/messages/{message_id}").status == 404
+    eventually(lambda: message_id in home.at.output())
     assert home.at.output().count(message_id) == 1
     elsewhere = home.enqueue("hello", connection="vps-1", **wrong)
     home.reply(home.enqueue("", created_at="no time"))

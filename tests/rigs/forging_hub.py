@@ -23,11 +23,13 @@ SECONDS = 20.0
 
 
 class ForgingHub:
-    """One line. ``me``: the id that it says it has; ``hub``: the other side's, once it has said hello."""
+    """One line. ``me``: the id that it says it has; ``hub``: the other side's, once it has said hello; ``got``: mail
+    that was handed to it."""
 
     def __init__(self, socket: ClientConnection, name: str) -> None:
         self.me, self.name, self.hub = uuid.uuid4().hex, name, ""
         self._socket = socket
+        self.got: list[dict[str, Any]] = []
         self._serial = 0
         self._answers: dict[object, asyncio.Future[dict[str, Any]]] = {}
 
@@ -56,6 +58,21 @@ class ForgingHub:
         greeting = Greeting(self.me, self.name, self.hub, str(told["name"]), f"{mine}|{told['nonce']}", by)
         return await self.call("hub.prove", proof=greeting.proof(key, "dialler") if key is not None else "")
 
+    async def come_by_code(self, code: str) -> dict[str, Any]:
+        """Say hello with a code that is on the other hub's screen."""
+        mine = secrets.token_hex(32)
+        answer = await self.call("hub.hello", version=1, hub=self.me, name=self.name, nonce=mine, by="code")
+        if "result" not in answer:
+            return answer
+        told = answer["result"]
+        self.hub = str(told["hub"])
+        greeting = Greeting(self.me, self.name, self.hub, str(told["name"]), f"{mine}|{told['nonce']}", "code")
+        return await self.call("hub.prove", proof=greeting.proof(greeting.key_of(code), "dialler"))
+
+    def row(self, handle: str) -> dict[str, Any]:
+        """An agent of its own, as rosters tell of it."""
+        return {"handle": handle, "hub": self.me, "name": self.name, "way": [self.me], "online": True}
+
     def item(self, to: str, text: str, sender: str = "eve", **changes: Any) -> dict[str, Any]:
         """A message as a hub hands it over; ``changes`` are made before it gets its fingerprint."""
         made: dict[str, Any] = {
@@ -79,7 +96,11 @@ class ForgingHub:
         try:
             async for frame in self._socket:
                 found = json.loads(frame)
-                if "method" in found and "id" in found:
+                if found.get("method") == "hub.send":
+                    self.got += found["params"]["messages"]
+                    stored = [{"stored": True} for _ in found["params"]["messages"]]
+                    await self._socket.send(json.dumps({"jsonrpc": "2.0", "id": found["id"], "result": stored}))
+                elif "method" in found and "id" in found:
                     await self._socket.send(json.dumps({"jsonrpc": "2.0", "id": found["id"], "result": {"ok": True}}))
                 elif (answer := self._answers.pop(found.get("id"), None)) is not None and not answer.done():
                     answer.set_result(found)

@@ -28,16 +28,16 @@ from angelia.bus.place import place
 from angelia.bus.ports import Tx
 from angelia.bus.publish import UNIT_MESSAGES, accept
 from angelia.bus.remotes import Remote, address_of
+from angelia.bus.room import with_room
 from angelia.model.address import HUB, PERSON, PRESENCE, Address
 from angelia.model.connection import Connection
-from angelia.model.envelope import Envelope, Kind, Lane, size_of
+from angelia.model.envelope import Envelope, Kind, Lane
 from angelia.model.errors import (
     BadRequest,
     CallerError,
     DiskFull,
     HopLimit,
     IdReused,
-    MailboxFull,
     NotAllowed,
     RuntimeOffline,
     TooLarge,
@@ -118,7 +118,8 @@ def _store(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
         return _ended(bus, tx, connection, item)
     if item.sender.handle.lower() in (HUB, PRESENCE):
         raise NotAllowed(f"{item.sender.handle} is a hub's own name, and sends nothing but notices.")
-    if item.kind is Kind.MESSAGE and not connection.accepts(item.sender.handle):
+    answered = item.kind is Kind.REPLY and tx.reply_to(item.in_reply_to or "") is not None
+    if (item.kind is Kind.MESSAGE or answered) and not connection.accepts(item.sender.handle):
         raise NotAllowed(f"{item.sender.handle} may not write here: the connection is limited to others.")
     if item.kind is Kind.REPLY:
         if item.in_reply_to and tx.message(item.in_reply_to) is None and item.recipient.hub != bus.neighbours.me:
@@ -140,7 +141,7 @@ def _store(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
         lane=item.lane if item.sender.handle == PERSON else Lane.NORMAL,  # a person's alone goes before others'
         replay=item.replay,
         kind=item.kind,
-        outcome=item.kind is Kind.REPLY and tx.reply_to(item.in_reply_to or "") is None,
+        outcome=item.kind is Kind.REPLY and not answered,
         crossing=Crossing(
             link=connection.id,
             fingerprint=bytes.fromhex(item.fingerprint),
@@ -207,9 +208,9 @@ def _hand_on(bus: Bus, tx: Tx, connection: Connection, item: Item) -> Stored:
     if link is None or link.hub is None:  # a gateway of Hermes' takes an answer for what it asked alone
         raise UnknownMessage(f"There is nothing to answer here that has the id {item.in_reply_to}.")
     body = None if item.body is None else item.body.encode()
-    load, size = tx.load(recipient.mailbox), size_of(item.text, body)
-    if load.open >= bus.limits.mailbox_deliveries or load.bytes + size > bus.limits.mailbox_bytes:
-        raise MailboxFull(f"The mailbox of {recipient} is full.")
+    name = bus.neighbours.name_of(connection.id, item.sender.hub)
+    said = Draft(sender=f"{item.sender.handle}@{name}", to=str(recipient), text=item.text, body=body)
+    with_room(bus.limits, tx, said, [recipient], awaited=False)  # what it answers, only the other side knows
     answer = Envelope(
         item.id,
         sender=_sender(bus, tx, connection, item),
@@ -255,7 +256,7 @@ def _recipient(bus: Bus, connection: Connection, item: Item) -> Address:
             continue
         known = remote.known
         home = place_id(bus.neighbours.me, remote.shown.connection_id) if known is None else known.row.hub
-        if home == hub:
+        if home == hub and connection.shares(remote.shown.handle):
             _check_takes(remote, item)
             return address_of(remote, [each.shown for each in there])
     raise UnknownAgent(f"Nothing here leads to '{handle}' any more.", suggestions=[])

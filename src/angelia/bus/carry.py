@@ -163,14 +163,16 @@ def fail(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str) -> None:
         tell_of_failure(bus, tx, done, reason, said=said or None)
 
 
-async def fail_waiting(bus: Bus, link: str, said: str) -> Ended:
+async def fail_waiting(bus: Bus, link: str, said: str, of: Callable[[Parcel], bool] = lambda parcel: True) -> Ended:
     """The connection is no more: what waited for it ends, and so does what was handed over and has no outcome yet;
-    who waits for an answer is told, each what is known of it. Gives how many ended."""
+    who waits for an answer is told, each what is known of it. ``of``: of these alone. Gives how many ended."""
     waited: list[int] = []
     handed_over: list[int] = []
 
     def end(tx: Tx, parcel: Parcel) -> None:
         key = parcel.delivery.key
+        if not of(parcel):
+            return
         if parcel.delivery.state is State.FORWARDED:
             fail(bus, tx, parcel, Reason.CONNECTION_GONE, said)
             tx.then(lambda: handed_over.append(key))

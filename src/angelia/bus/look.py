@@ -55,7 +55,10 @@ def _receipt(bus: Bus, view: View, caller: Caller, message_id: str) -> Receipt:
     deliveries = view.deliveries(message_id) if envelope else []
     if envelope is None or not _party(bus, caller, envelope, deliveries):
         raise UnknownMessage(f"There is no message {message_id} of yours.")
-    return Receipt(envelope, deliveries, view.reply_to(message_id))
+    reply = view.reply_to(message_id)
+    if reply is not None and not _party(bus, caller, reply, view.deliveries(reply.id)):
+        reply = None  # of one of many that it was for: that is between those two
+    return Receipt(envelope, deliveries, reply)
 
 
 def _party(bus: Bus, caller: Caller, envelope: Envelope, deliveries: list[Delivery]) -> bool:

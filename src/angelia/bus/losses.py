@@ -21,7 +21,7 @@ from angelia.bus.core import Bus, log
 from angelia.bus.moves import move
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Note, Parcel, Tx
-from angelia.bus.publish import address_back
+from angelia.bus.way_back import address_back
 from angelia.model.address import EVERYONE, Address
 from angelia.model.delivery import LANE_ORDER, Delivery, Event, State, after
 from angelia.model.envelope import Envelope, Intent, Kind, Lane

@@ -216,6 +216,18 @@ class Neighbours:
         found, other = self.removed.called(name), self.of_a_way(name)
         return None if found is None or (other is not None and other.hub != found.hub) else found
 
+    def stood_for(self, name: str, hub: str | None = None) -> bool:
+        """Whether a name that was given up stood for a hub, other than ``hub``: it may come back, and answers wait for
+        it under that name, so that nobody else takes it by itself."""
+        return any(each.name == name.lower() and each.hub != hub for each in self._former)
+
+    def way_to(self, hub: str) -> Behind | None:
+        """A name of today by which a hub is reached, by its id."""
+        connection = self.of_hub(hub)
+        if connection is not None:
+            return Behind(connection.name, connection.id, connection.hub)
+        return next((each for each in self._behind.values() if each.hub == hub), None)
+
     def of_a_way(self, name: str) -> Behind | None:
         """The hub behind a connection that a name stands for: a connection to that very hub may be called so."""
         return self._behind.get(name.lower())
@@ -234,10 +246,7 @@ class Neighbours:
         former = next((each for each in reversed(self._former) if each.name == name), None)
         if former is None or self._is_elsewhere(name):
             return None
-        connection = self.of_hub(former.hub)
-        if connection is not None:
-            return Behind(connection.name, connection.id, connection.hub)
-        return next((each for each in self._behind.values() if each.hub == former.hub), None)
+        return self.way_to(former.hub)
 
     def meant(self, delivery: Delivery) -> tuple[str | None, str | None]:
         """Which hub the address of a delivery meant when its message was accepted, and behind which it was reached;
@@ -249,6 +258,12 @@ class Neighbours:
         found, connection = self.behind(name), self.connections.get(link)
         return None if found is None else found.hub, None if connection is None else connection.hub
 
+    def led_elsewhere(self, delivery: Delivery, hub: str) -> bool:
+        """Whether what waits for a connection is for one that was removed, and led to another hub than ``hub``."""
+        name, link = delivery.mailbox.rpartition("@")[2], delivery.connection
+        former = next((each for each in reversed(self._former) if (each.name, each.link) == (name, link)), None)
+        return former is not None and former.way != hub
+
     def _yielded(self, connection: Connection) -> dict[str, Behind]:
         """All names, where a connection takes that of its hub: by the way that it had before, the hub is called
         otherwise."""
@@ -257,7 +272,7 @@ class Neighbours:
             return self._behind
         names = {key: each for key, each in self._behind.items() if each is not other}
         link = self.connections.get(other.link)
-        if link is not None and (name := self._free(names, other.name, link)) is not None:
+        if link is not None and (name := self._free(names, other.name, link, other.hub)) is not None:
             names[name.lower()] = Behind(name, other.link, other.hub)
         return names
 
@@ -282,17 +297,17 @@ class Neighbours:
         for hub, told in hubs.items():
             if room <= 0 or hub == connection.hub or (connection.id, hub) in self._named:
                 continue
-            if (name := self._free(names, told, connection)) is not None:
+            if (name := self._free(names, told, connection, hub)) is not None:
                 names[name.lower()] = Behind(name, connection.id, hub)
                 room -= 1
         return names
 
-    def _free(self, names: dict[str, Behind], told: str, connection: Connection) -> str | None:
+    def _free(self, names: dict[str, Behind], told: str, connection: Connection, hub: str) -> str | None:
         """What a hub that is called ``told`` there can be called here."""
         by = connection.name[:_NAME_BY]
         ends = ["", f"-{by}", *(f"-{by}-{number}" for number in range(2, 100))]
         for name in (told[: _NAME_LETTERS - len(end)] + end for end in ends):
-            if name.lower() not in names and not self.is_taken(name):
+            if name.lower() not in names and not self.is_taken(name) and not self.stood_for(name, hub):
                 return name
         return None
 

@@ -9,6 +9,7 @@ from angelia.bus.core import Bus
 from angelia.bus.place import place
 from angelia.bus.ports import Parcel, Tx
 from angelia.bus.runs import OWN_LANE
+from angelia.bus.way_back import home_of, way_back
 from angelia.model.address import HUB, PRESENCE, parse
 from angelia.model.envelope import Envelope, Intent, Kind, Origin, fingerprint
 from angelia.model.failure import Reason, prose
@@ -24,7 +25,7 @@ def tell_of_failure(bus: Bus, tx: Tx, parcel: Parcel, reason: Reason, said: str 
     if (about.intent is not Intent.REQUEST and said is None) or about.sender in (HUB, PRESENCE):
         return
     now = bus.clock.now()
-    back = bus.neighbours.back(about.sender)
+    back = way_back(bus, about.sender, home_of(about.origin))
     body = encode({"said": said}) if back is not None and said else None
     text = f"Your message to {delivery.to} was not answered. {prose(reason)}" + (f" {said}" if said else "")
     notice = Envelope(

@@ -107,6 +107,10 @@ async def have_met(bus: Bus, connection: Connection, meeting: Meeting) -> Ended:
     if before not in (None, meeting.hub):
         ended = await fail_waiting(bus, connection.id, ANOTHER)
     else:
+        if before is None:
+            ended = await fail_waiting(
+                bus, connection.id, ANOTHER, lambda parcel: bus.neighbours.led_elsewhere(parcel.delivery, meeting.hub)
+            )
         await offer_again(bus, connection.id)
 
     def note(tx: Tx) -> None:

@@ -8,7 +8,7 @@ are one unit.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from angelia.bus.core import Bus
 from angelia.bus.draft import Accepted, Crossing, Draft
@@ -17,6 +17,7 @@ from angelia.bus.place import place
 from angelia.bus.ports import Parcel, Tx
 from angelia.bus.remotes import address_of
 from angelia.bus.room import with_room
+from angelia.bus.way_back import address_back, home_of
 from angelia.model.address import EVERYONE, LOCAL, PERSON, RESERVED, Address, parse
 from angelia.model.delivery import Event, State, after
 from angelia.model.envelope import Envelope, Intent, Kind, Origin, check_id, fingerprint
@@ -234,7 +235,7 @@ def accept(bus: Bus, tx: Tx, draft: Draft, recipients: Recipients, mark: bytes |
     else:
         spot = _after_its_turn(bus, draft, _place_in_conversation(tx, draft, message_id))
     if spot.parent is not None and draft.kind is Kind.REPLY:
-        recipients = [address_back(bus, spot.parent.sender, by_link=spot.parent.origin is not None)]
+        recipients = [address_back(bus, spot.parent.sender, home_of(spot.parent.origin))]
     kind = Kind.REPLY if spot.answers is not None else draft.kind
     awaited = spot.answers is not None and after(spot.answers.delivery.state, Event.REPLY) is not None
     room, refused = list(recipients), list[tuple[str, CallerError]]()
@@ -287,16 +288,6 @@ def _fingerprint(draft: Draft) -> bytes:
 def _origin(bus: Bus, draft: Draft) -> Origin:
     """What has to be known of it at other hubs, where it goes to one."""
     return Origin(bus.neighbours.me, draft.sender, draft.to or "", draft.intent, draft.kind, draft.thread)
-
-
-def address_back(bus: Bus, sender: str, *, by_link: bool = False) -> Address:
-    """Where an answer to ``sender`` goes: for one elsewhere the way that the question came. Where that was ``by_link``,
-    and the connection has been removed since, it waits until it is there again."""
-    found = bus.neighbours.back(sender)
-    if found is not None:
-        return found
-    address = parse(sender)
-    return replace(address, carrier=address.connection.lower()) if by_link and not address.is_local else address
 
 
 def _intent(draft: Draft, kind: Kind) -> Intent:

@@ -99,7 +99,7 @@ class Reception:
         line = self._line(known)
         if line.up and line.dialled_here and neighbours.me < met.hub:
             raise Refusal(FORBIDDEN, "A link between the two hubs is up.", {"reason": "already_linked"})
-        if met.key is not None and known.key not in (None, met.key):
+        if met.key is not None and known.key != met.key:  # a code is for a new hub, and an id is what one says it is
             raise Refusal(
                 FORBIDDEN,
                 f"This hub is paired with that one already, as {known.name}; that has to be removed first: "
@@ -130,4 +130,6 @@ class Reception:
         if known is not None and known.hub == met.hub and met.name.lower() not in neighbours.connections:
             return met.name
         tries = (met.name if n == 1 else f"{met.name[:60]}-{n}" for n in range(1, 1000))
-        return next(name for name in tries if not neighbours.is_taken(name))
+        return next(
+            name for name in tries if not neighbours.is_taken(name) and not neighbours.stood_for(name, met.hub)
+        )

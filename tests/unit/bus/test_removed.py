@@ -54,13 +54,14 @@ async def test_a_hub_with_another_connection_is_not_removed_with_one_of_them(hub
     assert names(hub).removed.of(RACK) is not None
 
 
-async def test_the_name_of_a_removed_hub_means_the_last_one_and_none_where_another_is_called_so(hub: LinkedHub) -> None:
+async def test_the_name_of_a_removed_hub_means_the_last_one_and_nobody_takes_it_by_itself(hub: LinkedHub) -> None:
     await remove(hub, "rack")
     await hub.connect("rack", FAR)
     await remove(hub, "rack")
     assert names(hub).removed_as("rack") == Removed(FAR, "rack")  # the last that was called so
     await hub.learn("box", [{"handle": "zed", "hub": FARTHER, "name": "rack", "way": [FARTHER, BOX]}])
-    assert names(hub).removed_as("rack") is None
+    assert names(hub).removed_as("rack") == Removed(FAR, "rack")
+    assert names(hub).name_of("box", FARTHER) == "rack-box"
     assert names(hub).removed.of(RACK) is not None
 
 

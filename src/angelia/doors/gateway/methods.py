@@ -112,8 +112,6 @@ async def deliver(peer: Peer, params: Params) -> Told:
         raise invalid(shapes.TOO_LONG, "message too long", "agent_blocked")
     bus = peer.bus
     _scope(peer, params)
-    if peer.scope != ANONYMOUS:  # what it said before may be somebody else's now
-        scope_of(bus, peer.caller, peer.scope)
     try:
         agent = agent_of(bus, profile)
     except UnknownAgent as error:
@@ -245,6 +243,8 @@ def _sender(peer: Peer, params: Params, text: str) -> tuple[str, bool, str]:
     if peer.caller.rank is Rank.AGENT and peer.caller.name is not None:
         return peer.caller.name, True, text
     bus = peer.bus
+    if peer.scope != ANONYMOUS:  # what it called itself before may be somebody else's now
+        scope_of(bus, peer.caller, peer.scope)
     said = (params.get(name) for name in ("from_profile", "from_handle", "from_connection"))
     sender, body = attributed(bus.remotes, bus.limits, bus.clock.now(), peer.scope, text, *said)
     return sender, False, body
