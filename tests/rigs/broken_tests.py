@@ -301,6 +301,24 @@ FAULTS: dict[str, Bite] = {
         "if False:",
         "acceptance/test_elsewhere.py::test_what_a_keyed_name_and_somebody_elsewhere_write_each_other_is_not_found_by_others",
     ),
+    "an answer goes to whoever is called so now": _bite(
+        "bus/way_back.py",
+        "home is not None and behind.hub not in (None, home)",
+        "False",
+        "acceptance/test_forging_hubs.py::test_an_answer_for_a_hub_that_was_removed_is_not_for_one_that_the_owner_calls_so_since",
+    ),
+    "a code keys a hub that is connected": _bite(
+        "links/reception.py",
+        "if met.key is not None and known.key != met.key:",
+        "if met.key is not None and known.key not in (None, met.key):",
+        "acceptance/test_forging_hubs.py::test_a_code_makes_nobody_another_hub_that_is_connected",
+    ),
+    "whoever got a question sees its answer": _bite(
+        "bus/look.py",
+        "if reply is not None and not _party(bus, caller, reply, view.deliveries(reply.id)):",
+        "if False:",
+        "acceptance/test_forging_hubs.py::test_the_answer_of_one_to_a_question_for_all_is_between_those_two",
+    ),
     "anybody answers for a desktop": _bite(
         "bus/desktops.py",
         "    return not bus.directory.tokens_of(DESKTOP + desktop) and bus.neighbours.behind(desktop) is None",
