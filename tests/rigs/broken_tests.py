@@ -321,7 +321,7 @@ FAULTS: dict[str, Bite] = {
     ),
     "anybody answers for a desktop": _bite(
         "bus/desktops.py",
-        "    return not bus.directory.tokens_of(DESKTOP + desktop) and bus.neighbours.behind(desktop) is None",
+        "    return not elsewhere and not bus.directory.tokens_of(DESKTOP + desktop)",
         "    return True",
         "acceptance/test_elsewhere.py::test_nobody_without_its_token_answers_for_a_desktop_that_has_one",
     ),

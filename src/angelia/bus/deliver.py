@@ -19,6 +19,7 @@ from angelia.bus.forward import said, times_of
 from angelia.bus.moves import move
 from angelia.bus.ports import Parcel, Tx
 from angelia.bus.remotes import Remotes
+from angelia.model.address import LOCAL
 from angelia.model.delivery import Event, Hand, State
 from angelia.model.envelope import Envelope, Intent
 from angelia.model.errors import UnknownAgent
@@ -102,7 +103,7 @@ def attributed(
         connection = row.connection_id
     elif found and not connection:
         return f"{name}@{pusher[: _NAME_CHARS - len(UNPLACED)]}{UNPLACED}", body
-    return f"{name}@{remotes.shown(pusher, str(connection), now, limits) if connection else pusher}", body
+    return f"{name}@{remotes.shown(pusher, str(connection or LOCAL), now, limits)}", body
 
 
 def _who(rows: Sequence[Row], name: str, connection: str | None, title: str) -> list[Row]:

@@ -2,20 +2,27 @@
 
 What must stay true: a desktop's token is good for its own rows and its own mail, under its own name, whatever a call
 says it is called; it is no agent, sends nothing of its own and administers nothing. Once a desktop has a token, nobody
-without one is that desktop, but for the owner: whoever called itself so before is not, either. A desktop and a
-connection never have one name.
+without one is that desktop, but for the owner: whoever called itself so before is not, either. Who is called so after
+that token was removed gets nothing of its mail. A desktop and a connection never have one name, and no desktop has that
+of a hub that may come back.
 """
 
 from angelia.bus.agents import issue
 from angelia.bus.caller import Caller, Rank
+from angelia.bus.carry import AT_ONCE, fail, fail_waiting
+from angelia.bus.claim import hand_over
 from angelia.bus.core import Bus
 from angelia.bus.directory import DESKTOP
 from angelia.bus.events import What
 from angelia.bus.ports import Tx
 from angelia.bus.remotes import ANONYMOUS, check_scope
 from angelia.model.agent import Token
+from angelia.model.delivery import Hand, State
 from angelia.model.errors import BadName, BadRequest, NotFound, TokenRequired
+from angelia.model.failure import Reason
 from angelia.model.tokens import written
+
+REMOVED = "The desktop that it was for has no token any more."
 
 
 async def make_token(bus: Bus, name: str) -> tuple[str, Token]:
@@ -31,6 +38,7 @@ async def make_token(bus: Bus, name: str) -> tuple[str, Token]:
 
     def unit(tx: Tx) -> Token:
         token = issue(bus, tx, DESKTOP + desktop, secret)
+        tx.then(bus.neighbours.changed)  # what its connections are called, and others'
         tx.then(lambda: bus.events.note(What.TOKEN_MADE, bus.clock.now(), DESKTOP + desktop))
         return token
 
@@ -38,17 +46,26 @@ async def make_token(bus: Bus, name: str) -> tuple[str, Token]:
 
 
 async def remove(bus: Bus, name: str) -> None:
-    """Make all tokens of a desktop worthless at once; its connections end. Raises ``NotFound`` where it has none."""
-    holder = DESKTOP + name.lower()
+    """Make all tokens of a desktop worthless at once; its connections end. Nothing of it is left to whoever is called
+    so next: its rows are forgotten, what waits for it or is awaited from it ends, and the senders are told. Raises
+    ``NotFound`` where it has none."""
+    desktop = name.lower()
+    holder = DESKTOP + desktop
     if not bus.directory.tokens_of(holder):
         raise NotFound("No desktop of that name has a token. Nothing was changed.")
+    alone = desktop not in bus.neighbours.connections  # the settings may have one that is called so
 
     def unit(tx: Tx) -> None:
         for token in (each for each in tx.tokens() if each.mailbox == holder):
             bus.directory.remove_token(tx, token)
+        if alone:
+            bus.remotes.forget(tx, desktop, bus.clock.now())
+            _end_mail(bus, tx, desktop)
         tx.then(lambda: bus.events.note(What.TOKEN_REVOKED, bus.clock.now(), holder))
 
     await bus.store.write(unit)
+    if alone:
+        await fail_waiting(bus, desktop, REMOVED)  # for what was on its way into the store
 
 
 def scope_of(bus: Bus, caller: Caller, said: object) -> str:
@@ -73,9 +90,26 @@ def speaks_for(bus: Bus, caller: Caller, desktop: str) -> bool:
         return True
     if caller.rank is Rank.LINK:
         return caller.mailbox == desktop
-    return not bus.directory.tokens_of(DESKTOP + desktop) and bus.neighbours.behind(desktop) is None
+    neighbours = bus.neighbours
+    elsewhere = neighbours.behind(desktop) is not None or neighbours.stood_for(desktop)
+    return not elsewhere and not bus.directory.tokens_of(DESKTOP + desktop)
+
+
+def _end_mail(bus: Bus, tx: Tx, desktop: str) -> None:
+    """What waits for a desktop, and what it fetched and has not answered, ends; who waits for an answer is told."""
+    after = 0
+    while found := tx.carried(desktop, after, AT_ONCE):
+        for parcel in found:
+            if parcel.delivery.state is State.FORWARDED:
+                fail(bus, tx, parcel, Reason.CONNECTION_GONE, REMOVED)
+            elif (taken := hand_over(bus, tx, parcel, Hand.LINK, 0)) is not None:
+                fail(bus, tx, taken, Reason.RUNTIME_OFFLINE, REMOVED)
+        after = found[-1].delivery.key
 
 
 def _not_a_connection(bus: Bus, desktop: str) -> None:
-    if desktop == bus.neighbours.name.lower() or bus.neighbours.behind(desktop) is not None:
+    neighbours = bus.neighbours
+    if neighbours.stood_for(desktop) and neighbours.behind(desktop) is None:
+        raise BadRequest(f"{desktop} is the name of a hub that may come back; a desktop needs a name of its own.")
+    if desktop == neighbours.name.lower() or neighbours.behind(desktop) is not None:
         raise BadRequest(f"{desktop} is a hub's name, or a connection's, here; a desktop needs a name of its own.")

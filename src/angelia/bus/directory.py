@@ -131,7 +131,7 @@ class Directory:
 
     def tokens_of(self, mailbox: str) -> list[Token]:
         """The tokens of one name."""
-        return [token for token in self._tokens.values() if token.mailbox == mailbox]
+        return [token for token in list(self._tokens.values()) if token.mailbox == mailbox]  # the loop changes it
 
     def learn(self, tx: Tx, name: str, now: int, *, member: bool, most: int | None) -> None:
         """Make ``name`` known inside this unit; ``member`` also puts it among those whom ``*`` reaches.

@@ -97,7 +97,7 @@ class Neighbours:
         self.changes = 0  # counts whatever somebody else may have to be told of
         self.met: dict[str, Meeting] = {}  # by the key of a connection
         self.removed = RemovedHubs()
-        self._former: tuple[Former, ...] = ()  # the oldest first
+        self._set_former(())
         self._rosters: dict[str, tuple[HubRow, ...]] = {}
         self._behind: dict[str, Behind] = {}  # by name, lower case
         self._named: dict[tuple[str, str | None], str] = {}  # the same by link and hub
@@ -120,7 +120,7 @@ class Neighbours:
         self._rosters = {note.name.removeprefix(_ROSTER): _rows(note.value) for note in notes[1]}
         self._set_names({each.name.lower(): each for each in (_names(notes[2]) if notes[2] else ())})
         self.met = {note.name.removeprefix(_MET): _meeting(note.value) for note in notes[3]}
-        self._former = _former(notes[4]) if notes[4] else ()
+        self._set_former(_former(notes[4]) if notes[4] else ())
         self.removed.open(notes[5])
 
     # ------------------------------------------------------------------------------------------------ connections
@@ -190,13 +190,15 @@ class Neighbours:
 
     def _remember(self, tx: Tx, given_up: Sequence[Former], now: int) -> None:
         old = self._former
-        self._former = (*old, *given_up)[-MOST_FORMER:]
+        self._set_former((*old, *given_up)[-MOST_FORMER:])
         tx.put_note(_FORMER, _encode(self._former), now)
+        tx.otherwise(lambda: self._set_former(old))
 
-        def forget() -> None:
-            self._former = old
-
-        tx.otherwise(forget)
+    def _set_former(self, former: tuple[Former, ...]) -> None:
+        self._former = former  # the oldest first
+        self._stood: dict[str, set[str]] = {}
+        for each in former:
+            self._stood.setdefault(each.name, set()).add(each.hub)
 
     def set_up(self, link: str, up: bool) -> None:
         """A connection is up, or down."""
@@ -219,7 +221,7 @@ class Neighbours:
     def stood_for(self, name: str, hub: str | None = None) -> bool:
         """Whether a name that was given up stood for a hub, other than ``hub``: it may come back, and answers wait for
         it under that name, so that nobody else takes it by itself."""
-        return any(each.name == name.lower() and each.hub != hub for each in self._former)
+        return any(each != hub for each in self._stood.get(name.lower(), ()))
 
     def way_to(self, hub: str) -> Behind | None:
         """A name of today by which a hub is reached, by its id."""

@@ -5,7 +5,8 @@ What must stay true:
 - A push replaces the rows of its own scope and of no other's. It outlives the socket and the hub; whether its agents
   are there is unknown once it is not fresh, and it is gone a day after the last push.
 - A connection's id is a name in its pusher's namespace. ``local`` there is shown here as the pusher's name; an id that
-  two pushers use is shown behind the pusher's name. Mail goes by the pusher that named its recipient, under its ids.
+  is not free here is shown behind the pusher's name, with a number where that is not free, either
+  (``bus/pushed.py``). Mail goes by the pusher that named its recipient, under its ids.
 - ``_pushed`` is replaced and never changed in place, so that units on the store's thread may read it, too.
 """
 
@@ -14,10 +15,11 @@ from dataclasses import dataclass, replace
 
 from angelia.bus.neighbours import Known, Neighbours
 from angelia.bus.ports import Store, Tx
-from angelia.model.address import LOCAL, RESERVED, Address
+from angelia.bus.pushed import Names, Push
+from angelia.model.address import RESERVED, Address
 from angelia.model.errors import BadRequest, RateLimited
 from angelia.model.limits import Limits
-from angelia.protocol.bot_relay import ROSTER_FRESH_SECONDS, profile_of
+from angelia.protocol.bot_relay import profile_of
 from angelia.protocol.bot_relay_rows import Row, is_name, normalise
 from angelia.protocol.bot_relay_targets import Ambiguous, forms, resolve
 from angelia.protocol.foreign_json import Malformed, read, write
@@ -25,39 +27,8 @@ from angelia.protocol.foreign_json import Malformed, read, write
 ANONYMOUS = "desktop"  # the scope of whoever does not say which desktop it is, and so its name
 _NOTE = "roster:"
 _FORMER = 1_000  # of one scope: rows that were dropped lately, so that mail to them still finds its way
-_NAME_LETTERS = 64
 MINUTE_MS = 60_000  # as often as rosters are told
 MOMENT_MS = 500  # by time alone a roster gets old, and is gone: nobody has to know sooner
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """The last push of one scope. ``rows`` and ``former`` (what earlier pushes had) are in the pusher's namespace."""
-
-    name: str
-    rows: tuple[Row, ...]
-    former: tuple[Row, ...]
-    at: int
-
-    @property
-    def scope(self) -> str:
-        """The key of the scope: what its mail is fetched by."""
-        return self.name.lower()
-
-    def short(self, row: Row) -> str:
-        """The connection's name here."""
-        return self.name if row.connection_id.lower() == LOCAL else row.connection_id
-
-    def long(self, row: Row) -> str:
-        """The same where it would be another pusher's, too."""
-        return f"{self.name}-{row.connection_id}"[:_NAME_LETTERS]
-
-    def presence(self, now: int) -> Callable[[Row], bool | None]:
-        """What says of an agent whether it is there (None: nobody knows), for as many as one asks of."""
-        if not self.rows or now - self.at > ROSTER_FRESH_SECONDS * 1000:
-            return lambda row: None
-        there = {row[:2]: row.online for row in self.rows}
-        return lambda row: there.get(row[:2], False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +57,9 @@ class Remotes:
     def __init__(self, is_kept: Callable[[str], bool] = lambda name: False) -> None:
         """``is_kept``: whether a name (lower case) is kept for a desktop, which may have pushed nothing yet."""
         self.neighbours = Neighbours(lambda name: self._is_pushed(name) or is_kept(name))
+        self._is_kept_for = is_kept
         self._pushed: dict[str, Push] = {}
+        self._names: tuple[object, int, Names] | None = None
         self._everyone: tuple[tuple[int, int], list[Remote]] = ((-1, 0), [])
 
     async def open(self, store: Store) -> None:
@@ -154,11 +127,11 @@ class Remotes:
     def _is_pushed(self, name: str) -> bool:
         """Whether a desktop, or one of the connections that it knows or knew, is called so (lower case): answers, and
         mail that waits, go by that name."""
-        for push in self._pushed.values():
-            rows = (*push.rows, *push.former)
-            if name == push.scope or any(name in (push.short(row).lower(), push.long(row).lower()) for row in rows):
-                return True
-        return False
+        if name in self._pushed:
+            return True
+        if self.neighbours.stood_for(name):
+            return False  # and so it is none of theirs
+        return any(push.had(row, name) for push in self._pushed.values() for row in (*push.rows, *push.former))
 
     def everyone(self, now: int, limits: Limits) -> list[Remote]:
         """All that can be written to; put together once for all that ask in one moment, until something changes."""
@@ -192,10 +165,11 @@ class Remotes:
         return found
 
     def _by_another_name(self, target: str, there: Sequence[Remote]) -> Remote | None:
-        """One whose hub is shown by another name now: the name that it had by another way still means it."""
+        """One whose hub is shown by another name now: the name that it had by another way still means it. But a hub
+        that has a connection here says itself who is there, and nobody else does."""
         name, _, connection = target.strip().lstrip("@").lower().partition("@")
         behind = self.neighbours.behind(connection)
-        if behind is None or behind.hub is None:
+        if behind is None or behind.hub is None or connection in self.neighbours.connections:
             return None
         own = (remote for remote in there if remote.known is not None and remote.known.row.hub == behind.hub)
         return next((remote for remote in own if name in (remote.shown.handle.lower(), remote.shown.profile)), None)
@@ -203,42 +177,35 @@ class Remotes:
     def of_mail(self, scope: str, to: str) -> Row | None:
         """The recipient of mail that ``scope`` fetches, in the pusher's own namespace; None where it is forgotten."""
         push = self._pushed.get(scope)
+        if push is None:
+            return None
         name, _, connection = to.lower().partition("@")
-        for row in (*push.rows, *push.former) if push is not None else ():
-            names = (row.handle.lower(), row.profile.lower())
-            if name in names and connection in (push.short(row).lower(), push.long(row).lower()):  # type: ignore[union-attr]
-                return row
-        return None
+        found = [r for r in (*push.rows, *push.former) if name in (r.handle.lower(), r.profile.lower())]
+        names = self._named()
+        today = (row for row in found if names.of(push, row).lower() == connection)
+        return next(today, next((row for row in found if push.had(row, connection)), None))
 
     def _shown(self, living: Sequence[Push], now: int, *, former: bool) -> list[Remote]:
         """Those of rosters that were pushed, under the names that their connections have here."""
-        owners: dict[str, set[str]] = {}
-        for push in living:
-            for row in (*push.rows, *(push.former if former else ())):
-                owners.setdefault(push.short(row).lower(), set()).add(push.scope)
-        found: list[Remote] = []
+        names, found = self._named(), list[Remote]()
         for push in living:
             online = push.presence(now)
             for row in push.former if former else push.rows:
-                short = push.short(row)
-                alone = len(owners[short.lower()]) == 1 and not self._is_linked(short.lower(), push)
-                shown = row._replace(connection_id=short if alone else push.long(row), online=online(row))
+                shown = row._replace(connection_id=names.of(push, row), online=online(row))
+                short = push.short(row) if names.may_share(push, row) else shown.connection_id
                 found.append(Remote(push.scope, shown, shown._replace(connection_id=short)))
         return found
 
     def shown(self, name: str, connection_id: str, now: int, limits: Limits) -> str:
-        """How a connection of the pusher ``name`` is called here."""
-        push = Push(name, (), (), now)
-        row = Row(connection_id, "default", "hermes")
-        others = [each for each in self.living(now, limits) if each.scope != push.scope]
-        taken = {each.short(other).lower() for each in others for other in each.rows}
-        short = push.short(row).lower()
-        return push.long(row) if short in taken or self._is_linked(short, push) else push.short(row)
+        """How a connection of the pusher ``name`` is called here; also one that it has no row of."""
+        return self._named().of(Push(name, (), (), now), Row(connection_id, "default", "hermes"))
 
-    def _is_linked(self, short: str, push: Push) -> bool:
-        """Whether the name of a pusher's connection is this hub's own, or that of a hub that we have a link to."""
-        found = self.neighbours.behind(short)
-        return short == self.neighbours.name.lower() or (found is not None and found.link != push.scope)
+    def _named(self) -> Names:
+        """What all connections of pushers are called; put together once, until something changes."""
+        pushed, changes = self._pushed, self.neighbours.changes
+        if self._names is None or self._names[0] is not pushed or self._names[1] != changes:
+            self._names = pushed, changes, Names(pushed, self.neighbours, self._is_kept_for)
+        return self._names[2]
 
 
 def address_of(remote: Remote, there: Sequence[Row]) -> Address:

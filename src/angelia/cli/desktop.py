@@ -22,7 +22,7 @@ def run(argv: list[str], settings: Settings) -> int:
         "angelia desktop mac\nangelia desktop mac --remove",
     )
     made.add_argument("name", metavar="NAME", help="1 to 64 letters, digits, _ or -: what the desktop is called here")
-    made.add_argument("--remove", action="store_true", help="end its tokens, and its connections, at once")
+    made.add_argument("--remove", action="store_true", help="end its tokens, its connections and its mail, at once")
     given = parse.parse(made, argv)
     name = tokens.check_name(given.name)
     with session.owner(settings).looks() as hub:

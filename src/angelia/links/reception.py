@@ -130,6 +130,4 @@ class Reception:
         if known is not None and known.hub == met.hub and met.name.lower() not in neighbours.connections:
             return met.name
         tries = (met.name if n == 1 else f"{met.name[:60]}-{n}" for n in range(1, 1000))
-        return next(
-            name for name in tries if not neighbours.is_taken(name) and not neighbours.stood_for(name, met.hub)
-        )
+        return next(name for name in tries if not neighbours.is_taken(name) and not neighbours.stood_for(name, met.hub))

@@ -6,9 +6,13 @@ from angelia.bus.agents import OVERLAP_SECONDS, OVERLAPPING
 from angelia.bus.caller import ADMIN, OPEN, Caller, Rank
 from angelia.bus.desktops import make_token, remove, scope_of, speaks_for
 from angelia.bus.directory import digest_of
+from angelia.bus.forward import drain, handed_out
+from angelia.bus.ports import Tx
 from angelia.bus.remotes import ANONYMOUS
 from angelia.model.connection import Connection
-from angelia.model.errors import BadName, BadRequest, NotFound, TokenRequired
+from angelia.model.delivery import State
+from angelia.model.envelope import Intent
+from angelia.model.errors import BadName, BadRequest, NotFound, TokenRequired, UnknownAgent
 from tests.fakes.small_hub import SmallHub
 
 MAC = Caller(Rank.LINK, "mac")
@@ -95,3 +99,70 @@ async def test_a_desktops_name_is_no_connections_and_a_connections_no_desktops(h
     await hub.bus.store.write(lambda tx: hub.bus.neighbours.put(tx, rack, hub.clock.now()))
     with pytest.raises(BadRequest, match="a name of its own"):
         scope_of(hub.bus, MAC, None)
+
+
+async def push(hub: SmallHub, name: str, *rows: dict[str, object]) -> None:
+    def unit(tx: Tx) -> None:
+        hub.bus.remotes.push(tx, hub.bus.limits, name, list(rows), hub.clock.now())
+
+    await hub.bus.store.write(unit)
+
+
+async def test_whoever_is_called_so_after_a_removal_gets_nothing_of_what_was_there(hub: SmallHub) -> None:
+    """Neither what waits nor the outcome of what was fetched; the senders hear of both, and nobody is known there."""
+    ops: dict[str, object] = {"profile": "ops", "connection_id": "vps"}
+    await make_token(hub.bus, "mac")
+    await push(hub, "mac", ops)
+    fetched = await hub.send("bob", "ops@vps", "fetched", intent=Intent.REQUEST)
+    drained = await drain(hub.bus, "mac")
+    handed_out(hub.bus, drained, written=True)
+    await hub.commit()
+    waiting = await hub.send("bob", "ops@vps", "waits", intent=Intent.REQUEST)
+    await remove(hub.bus, "Mac")
+    with pytest.raises(UnknownAgent):
+        await hub.send("bob", "ops@vps", "new")
+    await push(hub, "mac", ops)
+    assert (await drain(hub.bus, "mac")).envelopes == []
+    ended = {parcel.envelope.id: parcel.delivery for parcel in await hub.mailbox("ops@vps", *State)}
+    assert {id: (row.state, row.reason) for id, row in ended.items()} == {
+        fetched.envelope.id: (State.FAILED, "connection_gone"),
+        waiting.envelope.id: (State.FAILED, "runtime_offline"),
+    }
+    notices = [parcel.envelope for parcel in await hub.mailbox("bob", *State)]
+    assert {notice.in_reply_to for notice in notices} == set(ended)
+    assert all("has no token any more" in str(notice.text) for notice in notices)
+
+
+async def test_the_rows_of_a_desktop_that_was_removed_stay_forgotten(hub: SmallHub) -> None:
+    await make_token(hub.bus, "mac")
+    await push(hub, "mac", {"profile": "ops", "connection_id": "vps"})
+    await remove(hub.bus, "mac")
+    for _ in range(2):
+        assert hub.bus.remotes.rows(hub.clock.now(), hub.bus.limits) == ()
+        await hub.restart()
+
+
+async def test_no_desktop_takes_the_name_of_a_hub_that_may_come_back(hub: SmallHub) -> None:
+    neighbours = hub.bus.neighbours
+    rack = Connection(name="rack", hub="a" * 32)
+    await hub.bus.store.write(lambda tx: neighbours.put(tx, rack, hub.clock.now()))
+    await hub.bus.store.write(lambda tx: neighbours.remove(tx, rack, hub.clock.now()))
+    for caller in (OPEN, ANN, ADMIN):
+        with pytest.raises(BadRequest, match="may come back"):
+            scope_of(hub.bus, caller, "Rack")
+    with pytest.raises(BadRequest, match="may come back"):
+        await make_token(hub.bus, "rack")
+    assert not speaks_for(hub.bus, OPEN, "rack")
+
+
+async def test_a_name_gets_a_token_and_nobody_elses_connection_is_called_so_from_then_on(hub: SmallHub) -> None:
+    await push(hub, "pc", {"profile": "ops", "connection_id": "studio"})
+
+    def names() -> list[str]:
+        return [row.connection_id for row in hub.bus.remotes.rows(hub.clock.now(), hub.bus.limits)]
+
+    assert names() == ["studio"]
+    await make_token(hub.bus, "studio")
+    assert names() == ["pc-studio"]
+    await remove(hub.bus, "studio")
+    assert names() == ["studio"]

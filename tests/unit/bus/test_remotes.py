@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from angelia.bus.deliver import attributed
+from angelia.bus.desktops import make_token
 from angelia.bus.ports import Tx
 from angelia.bus.remotes import ANONYMOUS, Pushed, Remote, check_scope
 from angelia.model.address import Address
@@ -255,7 +257,7 @@ def test_the_carrier_is_no_part_of_a_name() -> None:
 RACK = "a" * 32
 
 
-def told(handle: str, **more: str) -> dict[str, object]:
+def told(handle: str, **more: object) -> dict[str, object]:
     """A row as the rack tells of its own."""
     return {"handle": handle, "hub": RACK, "name": "rack", "way": [RACK], **more}
 
@@ -328,3 +330,117 @@ async def test_a_gateway_that_is_linked_is_known_for_as_long_as_its_connection(l
     for _ in range(2):
         assert "hermes@Vps" not in linked.shown()
         await linked.reopen()
+
+
+async def test_a_name_that_is_made_of_two_is_no_linked_hubs(linked: LinkedHub) -> None:
+    """Neither for a row, nor for a connection of which there is none, nor for what waits under an earlier name."""
+    await linked.connect("mac-rack", "d" * 32)
+    remotes, now, limits = linked.bus.remotes, linked.clock.now(), linked.bus.limits
+    await push(linked, name="mac")
+    assert remotes.shown("mac", "rack", now, limits) == "mac-rack-2"
+    await push(linked, {**OPS, "profile": "zed", "connection_id": "rack"}, name="mac")
+    assert "zed@mac-rack-2" in linked.shown()
+    for to in ("zed@mac-rack", "zed@rack"):  # the short one means the hub that is called so, and nobody else
+        with pytest.raises(UnknownAgent):
+            await linked.send("bob", to)
+    (row,) = (await linked.send("bob", "zed@mac-rack-2")).deliveries
+    assert row.connection == "mac"
+    assert linked.bus.neighbours.is_taken("mac-rack-2")
+    await push(linked, name="mac")
+    for to in ("zed@mac-rack-2", "zed@rack"):
+        found = remotes.of_mail("mac", to)
+        assert found is not None
+        assert (found.connection_id, found.profile) == ("rack", "zed")
+
+
+@pytest.mark.parametrize("name", ["hub", "human", "default"])
+async def test_no_connection_of_a_desktop_has_this_hubs_name_or_a_reserved_one(hub: SmallHub, name: str) -> None:
+    await push(hub, {**OPS, "connection_id": name}, name="mac")
+    assert shown(hub) == [("ops", f"mac-{name}", None)]
+
+
+async def test_a_name_that_stood_for_a_hub_is_kept_for_it(linked: LinkedHub) -> None:
+    """It may come back, and comes by its own name: no desktop's connection has that meanwhile."""
+    rack = linked.bus.neighbours.require("rack")
+    await linked.bus.store.write(lambda tx: linked.bus.neighbours.remove(tx, rack, linked.clock.now()))
+    await push(linked, {**OPS, "connection_id": "rack"}, name="mac")
+    assert list(linked.shown()) == ["ops@mac-rack"]
+    with pytest.raises(UnknownAgent):
+        await linked.send("bob", "ops@rack")
+    assert not linked.bus.neighbours.is_taken("rack")
+
+
+async def test_who_has_a_token_keeps_its_names_whoever_uses_them_too(hub: SmallHub) -> None:
+    await make_token(hub.bus, "studio")
+    await push(hub, {**OPS, "connection_id": "vps"}, name="studio")
+    await push(hub, *({**OPS, "connection_id": name, "profile": name} for name in ("vps", "studio-vps", "studio")),
+               name="mac")  # fmt: skip
+    await push(hub, MAIA, name="vps")
+    assert {(profile, name) for profile, name, _ in shown(hub)} == {
+        ("ops", "vps"), ("vps", "mac-vps"), ("studio-vps", "mac-studio-vps"), ("studio", "mac-studio"),
+        ("default", "vps-local"),
+    }  # fmt: skip
+    for to in ("vps@vps", "studio@studio", "hermes@vps", "studio-vps@studio-vps"):
+        with pytest.raises(UnknownAgent):
+            await hub.send("bob", to)
+    remotes, now, limits = hub.bus.remotes, hub.clock.now(), hub.bus.limits
+    found = [remotes.shown("desktop", name, now, limits) for name in ("vps", "studio-vps", "studio")]
+    assert found == ["desktop-vps", "desktop-studio-vps", "desktop-studio"]
+    await push(hub, name="studio")  # as a desktop says that goes away: its names wait for it
+    assert remotes.shown("desktop", "vps", now, limits) == "desktop-vps"
+    assert ("vps", "mac-vps", None) in shown(hub)
+
+
+async def test_a_desktop_has_its_own_name_and_no_connection_of_anothers(hub: SmallHub) -> None:
+    await push(hub, {**OPS, "connection_id": "pc"}, name="mac")
+    await push(hub, MAIA, name="pc")
+    assert {(profile, name) for profile, name, _ in shown(hub)} == {("ops", "mac-pc"), ("default", "pc")}
+
+
+async def test_long_names_that_would_be_one_are_told_apart(hub: SmallHub) -> None:
+    """Also where they are cut."""
+    ids = ("a" * 60, "a" * 61, "b-c")
+    await push(hub, *({**OPS, "connection_id": name} for name in ids), name="mac")
+    await push(hub, *({**OPS, "connection_id": name} for name in (*ids, "c")), name="mac-b")
+    await push(hub, *({**OPS, "connection_id": name} for name in (*ids, "c")), name="pc")
+    names = [name for _, name, _ in shown(hub)]
+    assert len(set(names)) == len(names) == 11
+    assert all(len(name) <= 64 for name in names)
+    for name in names:
+        carrier = (await hub.send("bob", f"ops@{name}")).deliveries[0].connection
+        found = hub.bus.remotes.of_mail(str(carrier), f"ops@{name}")
+        assert found is not None
+        assert ("ops", name, None) in shown(hub)
+
+
+async def test_many_long_names_that_would_be_one_cost_little(hub: SmallHub) -> None:
+    ids = [f"{'x' * 58}-{number}" for number in range(250)]
+    for name in ("m" * 63, "m" * 62 + "n", "o"):
+        for start in ("", "a", "b", "c"):
+            await push(hub, *({**OPS, "connection_id": start + id} for id in ids), name=name)
+    begun = time.thread_time()
+    assert len({name for _, name, _ in shown(hub)}) == 750
+    assert time.thread_time() - begun < 1
+
+
+async def test_a_hub_with_a_link_here_says_itself_who_is_there(linked: LinkedHub) -> None:
+    """A neighbour that tells of others at it gets no mail that names it."""
+    await linked.connect("mallory", "e" * 32)
+    for theirs in (told("ops"),), ():
+        await linked.learn("rack", theirs)
+        await linked.learn("mallory", [told(name, way=[RACK, "e" * 32]) for name in ("boss", "ops")])
+        with pytest.raises(UnknownAgent):
+            await linked.send("bob", "boss@rack")
+    with pytest.raises(UnknownAgent):
+        await linked.send("bob", "ops@rack")
+    (row,) = (await linked.send("bob", "boss@rack-mallory")).deliveries
+    assert row.connection == "mallory"
+
+
+async def test_a_relay_that_says_no_connection_writes_as_nobody_elses(hub: SmallHub) -> None:
+    """Though it calls itself as another one's connection is called."""
+    await make_token(hub.bus, "studio")
+    await push(hub, {**OPS, "connection_id": "vps"}, name="studio")
+    await push(hub, name="vps")
+    said = attributed(hub.bus.remotes, hub.bus.limits, hub.clock.now(), "vps", "hi", "ops", "ops", None)
+    assert said[0] == "ops@vps-local"

@@ -19,7 +19,7 @@ async def new_token(call: Call, bus: Bus, hub: Hub) -> None:
 
 
 async def end(call: Call, bus: Bus, hub: Hub) -> None:
-    """Make a desktop's tokens worthless at once."""
+    """Make a desktop's tokens worthless at once; its rows are forgotten, and its mail ends."""
     may(call.caller, "connect")
     await remove(bus, call.param("name"))
     await call.answer(RemovedOut(call.param("name")))
