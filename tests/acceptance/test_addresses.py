@@ -1,7 +1,6 @@
 """Wherever a hub listens, whom it wakes and `angelia doctor` reach it by the address that it tells them."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.certificate import certificate_in
 from tests.acceptance.hub import READY_SECONDS, Hub, eventually
 
 LOOKS = """
@@ -70,16 +70,7 @@ def test_what_is_woken_reaches_the_hub_where_it_listens(words: tuple[str, ...], 
 
 
 def test_with_tls_it_does_by_the_name_of_the_certificate(tmp_path: Path) -> None:
-    certificate, private = tmp_path / "cert.pem", tmp_path / "key.pem"
-    try:
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-             "-addext", "subjectAltName=DNS:localhost", "-keyout", private, "-out", certificate],
-            check=True, capture_output=True,
-        )  # fmt: skip
-    except FileNotFoundError:
-        pytest.skip("there is no openssl to make a certificate with")
-    private.chmod(0o600)
+    certificate, private = certificate_in(tmp_path)
     env = {
         "ANGELIA_TLS_CERTIFICATE": str(certificate), "ANGELIA_TLS_KEY": str(private),
         "ANGELIA_ALLOWED_HOSTS": "localhost", "SSL_CERT_FILE": str(certificate),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.certificate import certificate_in
 from tests.acceptance.hub import MARGIN, READY_SECONDS, Hub, eventually
 from tests.acceptance.linked import ENVIRONMENT, connection, hubs, wait_up
 
@@ -41,16 +42,7 @@ def test_the_log_ends_with_how_a_connection_stands() -> None:
 @contextmanager
 def with_tls(folder: Path) -> Iterator[tuple[Hub, Path]]:
     """A hub on loopback that shows a certificate for localhost, and the file of that."""
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    try:
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-             "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
-            check=True, capture_output=True,
-        )  # fmt: skip
-    except FileNotFoundError:
-        pytest.skip("there is no openssl to make a certificate with")
-    key.chmod(0o600)
+    certificate, key = certificate_in(folder)
     around = {
         **ENVIRONMENT, "ANGELIA_HUB_NAME": "garage", "ANGELIA_ALLOWED_HOSTS": "localhost",
         "ANGELIA_TLS_CERTIFICATE": str(certificate), "ANGELIA_TLS_KEY": str(key),

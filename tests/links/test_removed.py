@@ -94,13 +94,19 @@ async def test_it_is_tried_again_late(town: Town, monkeypatch: pytest.MonkeyPatc
     assert len(here.dials) == dials
 
 
-async def test_it_stays_removed_after_a_restart(town: Town) -> None:
+async def removed_and_stopped(town: Town) -> tuple[Home, MemoryStore]:
+    """A hub, and the store of the one that removed it and is stopped."""
     store = MemoryStore()
     here, far = await town.home("home"), await town.home("garage", store=store)
     await here.connect("garage")
     await until(lambda: far.is_up("home"))
     await far.keeper.disconnect("home")
     await far.stop()
+    return here, store
+
+
+async def test_it_stays_removed_after_a_restart(town: Town) -> None:
+    here, store = await removed_and_stopped(town)
     far = town.place(await Side.make("garage", store=store)).start()
     await until(lambda: is_refused(here))
     assert await stays_refused(here, far)
@@ -270,12 +276,7 @@ async def test_one_that_stands_in_the_settings_no_more_was_not_removed_by_hand(t
 
 
 async def test_one_that_the_settings_name_again_is_wanted(town: Town) -> None:
-    store = MemoryStore()
-    here, far = await town.home("home"), await town.home("garage", store=store)
-    await here.connect("garage")
-    await until(lambda: far.is_up("home"))
-    await far.keeper.disconnect("home")
-    await far.stop()
+    here, store = await removed_and_stopped(town)
     far = town.place(await Side.make("garage", store=store), (Connection(name="home", share=(), fixed=True),)).start()
     await until(lambda: here.is_up("garage"))
     [found] = await far.keeper.conditions()

@@ -21,7 +21,7 @@ from angelia.bus.core import Bus, log
 from angelia.bus.moves import move
 from angelia.bus.notices import tell_of_failure
 from angelia.bus.ports import Note, Parcel, Tx
-from angelia.bus.way_back import address_back
+from angelia.bus.way_back import address_back, home_of, way_back
 from angelia.model.address import EVERYONE, Address
 from angelia.model.delivery import LANE_ORDER, Delivery, Event, State, after
 from angelia.model.envelope import Envelope, Intent, Kind, Lane
@@ -134,7 +134,7 @@ def _recipient(bus: Bus, tx: Tx, envelope: Envelope, read: Delivery | None) -> A
 
 def _in_its_place(bus: Bus, tx: Tx, envelope: Envelope, address: Address) -> Delivery:
     """A delivery in the place of the damaged one, about to fail."""
-    came_by = bus.neighbours.back(envelope.sender)
+    came_by = way_back(bus, envelope.sender, home_of(envelope.origin))
     seq = tx.next_seq()
     return Delivery(
         key=seq,

@@ -24,7 +24,7 @@ import msgspec
 from angelia.bus.ports import Store, Tx
 from angelia.bus.removed import NOTE as REMOVED_NOTE
 from angelia.bus.removed import Removed, RemovedHubs
-from angelia.model.address import RESERVED, Address
+from angelia.model.address import RESERVED
 from angelia.model.connection import Away, Connection
 from angelia.model.delivery import Delivery
 from angelia.model.errors import NotAllowed, NotFound
@@ -284,12 +284,6 @@ class Neighbours:
         if connection is not None and hub == connection.hub:
             return connection.name
         return self._named.get((link, hub), hub)
-
-    def back(self, sender: str) -> Address | None:
-        """Where an answer to ``handle@name`` goes: the way that it came. None where no link leads there."""
-        handle, _, name = sender.partition("@")
-        found = self.behind(name) if name else None
-        return None if found is None else Address(handle, found.name, carrier=found.link)
 
     def _with_names(self, connection: Connection, hubs: dict[str, str]) -> dict[str, Behind]:
         """All names, with one for each of these ``hubs`` behind ``connection`` (with what they are called there) that

@@ -155,7 +155,7 @@ def _secret(path: str | None) -> str | None:
     if found is None:
         return None
     status, user = os.stat(found), os.geteuid()
-    if status.st_uid not in (user, 0) and user != 0:
+    if status.st_uid not in (user, 0):
         raise Refused(f"{found} belongs to another user (uid {status.st_uid}): chown {user} {shlex.quote(found)}")
     if (mode := stat.S_IMODE(status.st_mode)) & 0o077:
         raise Refused(f"others can use {found} (mode {mode:o}); nothing was changed; chmod 600 {shlex.quote(found)}")

@@ -14,6 +14,7 @@ from angelia.bus.carry import AT_ONCE, fail_waiting, forwarded, given_back, take
 from angelia.bus.draft import Accepted
 from angelia.bus.neighbours import MOST_FORMER, Meeting
 from angelia.bus.outcomes import have_met
+from angelia.bus.way_back import way_back
 from angelia.model.connection import Connection
 from angelia.model.delivery import State
 from angelia.model.envelope import Envelope, Kind
@@ -379,11 +380,11 @@ async def test_names_that_were_given_up_are_remembered_up_to_a_bound(two: Neighb
         for number in range(1, MOST_FORMER + 1)
     ]
     await lap.learn("attic", rows)
-    assert str(lap.bus.neighbours.back("ann@rack")) == "ann@attic"
+    assert str(way_back(lap.bus, "ann@rack", None)) == "ann@attic"
     await rename(lap, "attic", "cellar", rack)
     for _ in range(2):
-        assert str(lap.bus.neighbours.back("ann@attic")) == "ann@cellar"
-        assert lap.bus.neighbours.back("ann@rack") is None
+        assert str(way_back(lap.bus, "ann@attic", None)) == "ann@cellar"
+        assert way_back(lap.bus, "ann@rack", None) is None
         await lap.reopen()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from angelia.bus.neighbours import MOST_HUBS, Neighbours, place_id
 from angelia.bus.ports import Tx
-from angelia.model.address import Address, check_handle
+from angelia.model.address import check_handle
 from angelia.model.connection import Away, Speaks
 from angelia.model.envelope import check_id
 from angelia.model.errors import DiskFull, NotAllowed, NotFound
@@ -171,14 +171,6 @@ def test_no_name_ever_comes_to_mean_another_hub(steps: Sequence[tuple[str, str, 
         assert names(hub).connections == {connection.id: connection for connection in links.values()}
 
     asyncio.run(follow())
-
-
-async def test_an_answer_goes_the_way_that_its_question_came(hub: LinkedHub) -> None:
-    await meet(hub, "rack", FAR, "attic")
-    assert names(hub).back("Zed@ATTIC") == Address("Zed", "attic", carrier="rack")
-    assert names(hub).back("ops@rack") == Address("ops", "rack", carrier="rack")
-    for nobody in ("ann", "ann@nowhere", "ann@local", "ann@lap"):
-        assert names(hub).back(nobody) is None
 
 
 def test_what_is_behind_a_gateway_has_an_id_of_its_own_at_each_hub() -> None:

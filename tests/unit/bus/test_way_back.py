@@ -38,6 +38,15 @@ async def test_it_goes_the_way_that_it_came(hub: LinkedHub) -> None:
     assert address_back(hub.bus, "eve@rack", asked_at(RACK)) == Address("eve", "rack", carrier="rack")
 
 
+async def test_whoever_was_met_behind_a_link_is_reached_by_it_in_any_case(hub: LinkedHub) -> None:
+    neighbours = hub.bus.neighbours
+    rack = neighbours.require("rack")
+    await hub.bus.store.write(lambda tx: neighbours.meet(tx, rack, FAR, "attic", hub.bus.clock.now()))
+    assert way_back(hub.bus, "Zed@ATTIC", asked_at(FAR)) == Address("Zed", "attic", carrier="rack")
+    for nobody in ("ann", "ann@nowhere", "ann@local", "ann@lap"):
+        assert way_back(hub.bus, nobody, None) is None
+
+
 async def test_it_waits_where_no_link_leads_there(hub: LinkedHub) -> None:
     await remove(hub, "rack")
     assert address_back(hub.bus, "eve@rack", asked_at(RACK)) == Address("eve", "rack", carrier="rack")
