@@ -156,7 +156,8 @@ def _secret(path: str | None) -> str | None:
         return None
     status, user = os.stat(found), os.geteuid()
     if status.st_uid not in (user, 0):
-        raise Refused(f"{found} belongs to another user (uid {status.st_uid}): chown {user} {shlex.quote(found)}")
+        mend = f"chown {user} {shlex.quote(found)}"
+        raise Refused(f"{found} belongs to another user (uid {status.st_uid}); nothing was changed; {mend}")
     if (mode := stat.S_IMODE(status.st_mode)) & 0o077:
         raise Refused(f"others can use {found} (mode {mode:o}); nothing was changed; chmod 600 {shlex.quote(found)}")
     return found

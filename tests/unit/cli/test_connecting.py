@@ -143,6 +143,16 @@ def test_a_secret_that_others_can_use_is_refused_at_once(run: Run, hub: FakeHub,
     assert run(*words, "--ca", "/etc/hostname")[0] == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_secret_of_another_user_is_refused_as_the_hub_would(run: Run, hub: FakeHub, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    os.chown(secret, 12345, -1)
+    code, _, err = run("connect", "mac", "wss://mac", "--token-file", str(secret))
+    assert (code, hub.asked(MAC)) == (1, [])
+    assert err.strip().endswith(f"(uid 12345); nothing was changed; chown {os.geteuid()} {secret}")
+
+
 @pytest.mark.parametrize("command", ["connect", "pair"])
 @pytest.mark.parametrize("name", ["../x", "x/y", "x y", "x" * 65])
 def test_what_is_no_name_is_told_without_a_hub(run: Run, hub: FakeHub, command: str, name: str) -> None:
